@@ -1,0 +1,77 @@
+# One command each for what people do here. `make` alone prints this map.
+
+# Commands go through the virtual environment's own interpreter, never through a shell that was
+# "activated" for something else.
+PYTHON_VENV := .venv/bin/python
+PYTEST      := $(PYTHON_VENV) -m pytest
+CACHE       := .cache
+
+# Two workers are the least that overlaps waiting with work; more than the cores only adds noise
+# to tests that watch deadlines.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ "$$n" -gt 2 ] && echo "$$n" || echo 2)
+ARGS    ?=
+
+# What a person's shell exports for other projects must not reach this one.
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PIP_USER PIP_TARGET PIP_PREFIX VIRTUAL_ENV
+export PYTHONNOUSERSITE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check lint types imports tidy bench soak docs \
+        sim-long explore-long format lock clean
+
+##@ Every day
+help: ## Show this map
+	@awk -f scripts/help.awk $(firstword $(MAKEFILE_LIST))
+
+setup: ## Make .venv from requirements.lock (every other target does this first)
+	@scripts/setup.sh
+
+run: setup ## Run the demo: several writers contend for one lock, live
+	@.venv/bin/tidelock demo $(ARGS)
+
+test: setup ## Run all tests (ARGS="-k lease" narrows them, WORKERS=4 spreads them)
+	@scripts/java.sh --notice
+	@$(PYTEST) -q -n $(WORKERS) --dist loadgroup $(ARGS)
+
+check: lint types imports tidy ## Run ruff, mypy, import-linter and the tidy tests
+
+bench: setup ## Measure against raw storage and against other lock systems, side by side
+	@$(PYTHON_VENV) -m benchmarks $(ARGS)
+
+soak: setup ## Fight for one lock with real processes and pauses (ARGS="--minutes 60")
+	@$(PYTHON_VENV) -m tidelock.testing.lockset $(ARGS)
+
+docs: setup ## Regenerate the generated pages of docs/
+	@$(PYTHON_VENV) -m tidelock.ops.docs $(ARGS)
+
+##@ Long runs
+sim-long: setup ## Simulate 2,000,000 lock schedules
+	@$(PYTHON_VENV) -m tidelock.testing.sim --schedules 2000000 $(ARGS)
+
+explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
+	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)
+
+##@ Upkeep
+format: setup ## Format the code and apply ruff's safe fixes
+	@$(PYTHON_VENV) -m ruff format
+	@$(PYTHON_VENV) -m ruff check --fix
+
+lint: setup ## Part of check: ruff, rules and format
+	@$(PYTHON_VENV) -m ruff check
+	@$(PYTHON_VENV) -m ruff format --check
+
+types: setup ## Part of check: mypy, strict
+	@$(PYTHON_VENV) -m mypy
+
+imports: setup ## Part of check: which folder may import which
+	@.venv/bin/lint-imports --cache-dir $(CACHE)/import_linter
+
+tidy: setup ## Part of check: the tests that read the source
+	@$(PYTEST) -q tests/tidy
+
+lock: ## Resolve pyproject.toml into requirements.lock (ARGS=--upgrade moves the versions)
+	@scripts/lock.sh $(ARGS)
+
+clean: ## Remove everything that can be made again, .venv included
+	rm -rf .venv $(CACHE) build dist .hypothesis
+	find src tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +

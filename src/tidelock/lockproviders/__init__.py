@@ -1,0 +1,1 @@
+"""Lock backends, a file each, behind `tidelock.lock.provider.LockProvider`."""

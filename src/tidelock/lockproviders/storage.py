@@ -1,0 +1,57 @@
+"""RFC-91's storage lock as a provider: Hudi's `StorageBasedLockProvider`, by Hudi's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelock.base.errors import AcquireTimeout, Unavailable
+from tidelock.base.metrics import Metrics
+from tidelock.lock.config import BASE_PATH
+from tidelock.lock.holding import LostCallback
+from tidelock.lock.opening import lock
+from tidelock.lock.provider import Features
+from tidelock.lock.state import Standing
+
+
+class StorageLockProvider:
+    """The lock file of the table at `hoodie.base.path`; wire-compatible with Hudi's."""
+
+    def __init__(self, settings: Mapping[str, object], metrics: Metrics | None = None) -> None:
+        """Read and check the settings; touch nothing.
+
+        Raises: `ConfigInvalid`, as Hudi does, when `hoodie.base.path` is missing or a rule broken.
+        """
+        self.lock = lock(BASE_PATH.required(settings), settings=settings, metrics=metrics)
+
+    def features(self) -> Features:
+        """Return what the storage lock can do."""
+        return Features(blocking_wait=True, fencing_token=True, force_release=True)
+
+    def try_lock(self, wait_ms: float) -> bool:
+        """Try for up to `wait_ms`, at least once. No answer is a no, as in Hudi."""
+        try:
+            self.lock.acquire(wait_ms / 1000)
+        except (AcquireTimeout, Unavailable):
+            return False
+        return True
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        self.lock.release()
+
+    def check(self) -> int:
+        """Return the fencing token, or raise `HoldingLost`."""
+        return self.lock.check()
+
+    @property
+    def state(self) -> Standing:
+        """HELD, UNSURE, LOST or FREE, as of now."""
+        return self.lock.state
+
+    def on_lost(self, callback: LostCallback) -> None:
+        """Call `callback` once with the cause when the lock is lost."""
+        self.lock.on_lost(callback)
+
+    def close(self) -> None:
+        """Unlock if locked, and leave nothing behind."""
+        self.lock.close()

@@ -1,0 +1,1 @@
+"""Objects with conditional writes: one contract, five implementations."""

@@ -1,0 +1,305 @@
+"""Objects in a local folder: the embedded default.
+
+Guarantees:
+  * `Create` and `Match` are atomic between all processes and threads on this machine. `Create` is a
+    hard link, which the kernel refuses when the name exists; replacing and deleting take turns by
+    `flock` on the folder, which the kernel ends when a process dies.
+  * A reader sees a whole object: bytes are written to a temporary file, synced, then linked or
+    renamed. A kill or a power failure at any moment leaves the old or the new object.
+Does not guarantee:
+  * anything on network filesystems that emulate `flock` per machine; the probe finds some of them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tidelock.base.clock import Clock, SystemClock
+from tidelock.base.ids import IdSource, SystemIds
+from tidelock.base.limits import TEMP_AGE_MS
+from tidelock.base.outcome import Landed
+from tidelock.store import folder
+from tidelock.store.contract import (
+    Create,
+    Match,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutReply,
+    Refused,
+    StoredObject,
+    Unclear,
+)
+from tidelock.store.uri import checked_key, checked_prefix
+
+_TEMP_PREFIX = ".tidelock-"
+_TEMP_SUFFIX = ".tmp"
+_NS_PER_MS = 1_000_000
+
+
+class LocalStore:
+    """Objects as files below `root`."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        fsync: bool = True,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        observe: Callable[[str], None] | None = None,
+    ) -> None:
+        """Use `root`, which the first write creates.
+
+        Without `fsync` a power failure may undo writes; a killed process still cannot.
+        """
+        self._root = root.absolute()
+        self._fsync = fsync
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
+        self._observe = observe or _ignore
+
+    @property
+    def uri(self) -> str:
+        """The place this store stands for."""
+        return f"file://{self._root}"
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
+        """Return the object, or a range of it; None if absent."""
+        self._observe("get")
+        parts, name = _parted(key)
+        try:
+            with folder.opened(self._root, parts, create=False, fsync=False) as handle:
+                if handle is None:
+                    return None
+                return _read(handle, name, start, end)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            folder.fail(error, self._shown(key))
+
+    def head(self, key: str) -> ObjectMeta | None:
+        """Return what is known of the object without its bytes; None if absent."""
+        self._observe("head")
+        parts, name = _parted(key)
+        try:
+            with folder.opened(self._root, parts, create=False, fsync=False) as handle:
+                found = None if handle is None else _stat(handle, name)
+        except OSError as error:
+            folder.fail(error, self._shown(key))
+        return None if found is None else _meta(key, found)
+
+    def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+        """Write under the condition of `mode`."""
+        self._observe("put")
+        parts, name = _parted(key)
+        try:
+            with folder.opened(self._root, parts, create=True, fsync=self._fsync) as handle:
+                assert handle is not None
+                return self._put(handle, name, body, mode, self._shown(key))
+        except OSError as error:
+            folder.fail(error, self._shown(key))
+
+    def delete(self, key: str) -> None:
+        """Remove the object; an absent one is no error."""
+        self._observe("delete")
+        parts, name = _parted(key)
+        try:
+            with folder.opened(self._root, parts, create=False, fsync=False) as handle:
+                if handle is None:
+                    return
+                with folder.exclusive(handle, self._clock, self._shown(key)):
+                    os.unlink(name, dir_fd=handle)
+                self._sync_folder(handle)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            folder.fail(error, self._shown(key))
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        """Yield objects below `prefix` in the byte order of their keys."""
+        self._observe("list")
+        base, _, _ = checked_prefix(prefix).rpartition("/")
+        parts = base.split("/") if base else []
+        try:
+            with folder.opened(self._root, parts, create=False, fsync=False) as handle:
+                if handle is not None:
+                    yield from self._walk(handle, f"{base}/" if base else "", prefix, start_after)
+        except OSError as error:
+            folder.fail(error, self._shown(prefix))
+
+    def close(self) -> None:
+        """Nothing is kept open between calls."""
+
+    def _put(self, handle: int, name: str, body: bytes, mode: PutMode, shown: str) -> PutReply:
+        found = _stat(handle, name)
+        if _condition_fails(found, mode):
+            # Seen without the turn, but true at that moment: the write may be refused right away.
+            return Refused()
+        temp, version = self._write_temp(handle, body, above_ns=found.st_mtime_ns if found else 0)
+        try:
+            if isinstance(mode, Create):
+                landed = _link(handle, temp, name)
+            else:
+                with folder.exclusive(handle, self._clock, shown):
+                    landed = not _condition_fails(_stat(handle, name), mode)
+                    if landed:
+                        os.rename(temp, name, src_dir_fd=handle, dst_dir_fd=handle)
+                        temp = ""
+        finally:
+            if temp:
+                _unlink_quietly(handle, temp)
+        if not landed:
+            return Refused()
+        try:
+            self._sync_folder(handle)
+        except OSError as error:
+            # Visible, but perhaps not durable: the one answer that is neither.
+            return Unclear(f"{shown}: {error.strerror} while making the name durable")
+        return Landed(version)
+
+    def _write_temp(self, handle: int, body: bytes, *, above_ns: int) -> tuple[str, str]:
+        """Write `body` under a temporary name and return that name and the version it will have.
+
+        The modification time is part of the version. It is later than that of the object replaced,
+        and its last digits are drawn, so no two writes of one key share it.
+        """
+        temp = f"{_TEMP_PREFIX}{self._ids.uuid()}{_TEMP_SUFFIX}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(temp, flags, 0o666, dir_fd=handle)
+        try:
+            view = memoryview(body)
+            while view:
+                view = view[os.write(file, view) :]
+            drawn = int(self._ids.jitter() * _NS_PER_MS)
+            modified_ns = max(self._clock.now().wall_epoch_ms * _NS_PER_MS + drawn, above_ns + 1)
+            os.utime(file, ns=(modified_ns, modified_ns))
+            if self._fsync:
+                os.fsync(file)
+            return temp, _version(os.fstat(file))
+        except BaseException:
+            _unlink_quietly(handle, temp)
+            raise
+        finally:
+            os.close(file)
+
+    def _sync_folder(self, handle: int) -> None:
+        if self._fsync:
+            os.fsync(handle)
+
+    def _walk(self, handle: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        with os.scandir(handle) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        # A folder sorts as its name with a slash: that is how keys below it compare.
+        found.sort(key=lambda item: (item[0] + "/" if item[1] else item[0]).encode())
+        for name, is_folder in found:
+            key = base + name
+            if is_folder:
+                yield from self._walk_below(handle, name, key + "/", prefix, start_after)
+            elif key.startswith(prefix) and key.encode() > start_after.encode():
+                status = _stat(handle, name)
+                if status is None or not stat.S_ISREG(status.st_mode):
+                    continue
+                if _is_temp(name):
+                    self._sweep(handle, name, status)
+                else:
+                    yield _meta(key, status)
+
+    def _walk_below(
+        self, handle: int, name: str, base: str, prefix: str, start_after: str
+    ) -> Iterator[ObjectMeta]:
+        if not (base.startswith(prefix) or prefix.startswith(base)):
+            return
+        if base.encode() < start_after.encode() and not start_after.startswith(base):
+            return
+        try:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+        except FileNotFoundError:
+            return
+        try:
+            yield from self._walk(below, base, prefix, start_after)
+        finally:
+            os.close(below)
+
+    def _sweep(self, handle: int, name: str, status: os.stat_result) -> None:
+        """Remove the temporary file of a writer that died long ago."""
+        age_ms = self._clock.now().wall_epoch_ms - status.st_mtime_ns // _NS_PER_MS
+        if age_ms > TEMP_AGE_MS:
+            _unlink_quietly(handle, name)
+
+    def _shown(self, key: str) -> str:
+        return f"{self.uri}/{key}"
+
+
+def _parted(key: str) -> tuple[list[str], str]:
+    *parts, name = checked_key(key).split("/")
+    return parts, name
+
+
+def _condition_fails(found: os.stat_result | None, mode: PutMode) -> bool:
+    match mode:
+        case Create():
+            return found is not None
+        case Match(version):
+            return found is None or _version(found) != version
+        case Overwrite():
+            return False
+
+
+def _link(handle: int, temp: str, name: str) -> bool:
+    try:
+        os.link(temp, name, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _read(handle: int, name: str, start: int, end: int | None) -> StoredObject:
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+    try:
+        status = os.fstat(file)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(21, "Is a directory")
+        stop = status.st_size if end is None else min(end, status.st_size)
+        body = bytearray()
+        while start + len(body) < stop:
+            piece = os.pread(file, stop - start - len(body), start + len(body))
+            if not piece:
+                break
+            body += piece
+        return StoredObject(bytes(body), _version(status), status.st_mtime_ns // _NS_PER_MS)
+    finally:
+        os.close(file)
+
+
+def _stat(handle: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=handle, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_ino:x}-{status.st_size:x}"
+
+
+def _meta(key: str, status: os.stat_result) -> ObjectMeta:
+    return ObjectMeta(key, status.st_size, _version(status), status.st_mtime_ns // _NS_PER_MS)
+
+
+def _is_temp(name: str) -> bool:
+    return name.startswith(_TEMP_PREFIX) and name.endswith(_TEMP_SUFFIX)
+
+
+def _unlink_quietly(handle: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=handle)
+    except OSError:
+        return
+
+
+def _ignore(verb: str) -> None:
+    del verb

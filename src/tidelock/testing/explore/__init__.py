@@ -1,0 +1,1 @@
+"""Exhaustive search of the lock machine."""

@@ -1,0 +1,244 @@
+"""What one client may do next, by the production step function, whatever the others do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tidelock.base.clock import Now
+from tidelock.base.outcome import Landed
+from tidelock.lock import events as e
+from tidelock.lock.machine import step
+from tidelock.lock.state import Phase, Standing, State, standing
+from tidelock.store.contract import Busy, PutReply, Refused, Unclear
+from tidelock.testing.explore import checks
+from tidelock.testing.explore.bounds import EPOCH_MS, GRID_MS, Bounds
+from tidelock.testing.explore.checks import Broken
+from tidelock.testing.explore.values import Answered, Asked, Client, Role, Stray
+
+ROLES = {
+    Phase.TAKING: Role.GRANT,
+    Phase.RENEWING: Role.RENEWAL,
+    Phase.RELEASING: Role.RELEASE,
+    Phase.RETURNING: Role.RELEASE,
+    Phase.CLOSING: Role.RELEASE,
+    Phase.RESERVING: Role.RANGE,
+}
+GONE = "the owning thread has ended"
+
+OPERATIONS: dict[Phase, tuple[type[e.Acquire | e.Release | e.Renew | e.Close], ...]] = {
+    Phase.IDLE: (e.Acquire, e.Release, e.Renew, e.Close),
+    Phase.HOLDING: (e.Acquire, e.Release, e.Renew),
+    Phase.LOST: (e.Acquire, e.Release, e.Renew, e.Close),
+    Phase.CLOSED: (e.Release, e.Renew, e.Close),
+}
+"""What a driver passes on in each phase at rest; renewals may be late or come twice (F13)."""
+
+KEEPING = (Phase.HOLDING, Phase.RENEWING, Phase.RECHECKING)
+AWAITING = (Phase.TAKING, Phase.CONFIRMING)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One thing a client may do or be told: how it is then, and what the world must know of it."""
+
+    says: str
+    client: Client
+    fault: bool = False
+    stray: Stray | None = None
+    granted: str = ""
+    renewed: str = ""
+
+
+class Steps:
+    """The production machine, wrapped in checks. Remembers which rows of its table were used."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """Step within `bounds`."""
+        self._bounds = bounds
+        self.rows: Counter[tuple[Phase, str, Phase]] = Counter()
+
+    def moves(self, client: Client, owner: int, time: int, nonce: int) -> Iterator[Move]:
+        """Yield what may happen at `client` at `time`; its next write has the number `nonce`."""
+        now = _now(client, time)
+        if client.flight is None:
+            yield from self._operations(client, now, nonce)
+        else:
+            yield from self._answers(client, owner, now, nonce)
+        if client.state.phase in KEEPING and client.left:
+            gone = e.OwnerGone(now, GONE)
+            yield self._move("its thread ends", replace(client, over=True), gone, nonce, cost=1)
+        yield self._move("tick", client, e.Tick(now), nonce)
+
+    def believes(self, client: Client, time: int) -> bool:
+        """Tell whether the owner is told HELD or UNSURE at `time`, and check that it may be."""
+        believes = standing(client.state, _now(client, time)) in (Standing.HELD, Standing.UNSURE)
+        if believes:
+            checks.belief(client, time * GRID_MS, self._bounds)
+        return believes
+
+    def _operations(self, client: Client, now: Now, nonce: int) -> Iterator[Move]:
+        for kind in OPERATIONS[client.state.phase]:
+            says = kind.__name__.lower()
+            if kind in (e.Release, e.Close):
+                before = replace(client, over=True)
+            else:
+                before = client
+            move = self._move(says, before, kind(now), nonce, cost=1)
+            if move.client.state == client.state:
+                # Nothing to renew, release or close, or the same token again (L12, P26).
+                continue
+            if client.left:
+                yield move
+
+    def _answers(self, client: Client, owner: int, now: Now, nonce: int) -> Iterator[Move]:
+        match client.flight:
+            case Answered(answer):
+                yield self._answer("the answer arrives", client, now, nonce, answer)
+                match answer:
+                    case Landed():
+                        yield self._answer(
+                            "412 after success", client, now, nonce, Refused(), fault=True
+                        )
+                        yield self._answer("reply lost", client, now, nonce, _LOST, fault=True)
+                    case Refused():
+                        yield self._answer("reply lost", client, now, nonce, _LOST, fault=True)
+                    case _:
+                        yield self._answer(
+                            "read failed", client, now, nonce, e.ReadFailed("lost"), fault=True
+                        )
+            case Asked(e.WriteRecord() | e.WriteCounter()) as asked:
+                yield self._answer("429 or 409", client, now, nonce, Busy(), fault=True)
+                given_up = self._answer("no reply", client, now, nonce, _LOST, fault=True)
+                yield replace(given_up, stray=Stray(owner, asked))
+            case _:
+                pass
+
+    def _answer(
+        self,
+        says: str,
+        client: Client,
+        now: Now,
+        nonce: int,
+        answer: PutReply | e.Reading,
+        *,
+        fault: bool = False,
+    ) -> Move:
+        landed = replace(client, flight=None)
+        if isinstance(answer, Landed | Refused | Busy | Unclear):
+            return self._move(says, landed, e.WriteDone(now, answer), nonce, fault=fault)
+        return self._move(says, landed, e.ReadDone(now, answer), nonce, fault=fault)
+
+    def _move(
+        self,
+        says: str,
+        client: Client,
+        event: e.Event,
+        nonce: int,
+        *,
+        cost: int = 0,
+        fault: bool = False,
+    ) -> Move:
+        try:
+            return self._checked(says, client, event, nonce, cost=cost, fault=fault)
+        except Broken as broken:
+            broken.move = f"{client.state.owner}: {says}"
+            raise
+
+    def _checked(
+        self, says: str, client: Client, event: e.Event, nonce: int, *, cost: int, fault: bool
+    ) -> Move:
+        before = replace(client.state, writes=nonce - 1)
+        try:
+            after, told = step(before, event)
+        except AssertionError as error:
+            rule = str(error).partition(":")[0] or "assertion"
+            raise Broken(rule, f"{type(error).__name__}: {error}") from error
+        self.rows[before.phase, type(event).__name__, after.phase] += 1
+        checks.effects(event, before, after, told)
+        moved = replace(client, state=_plain(after), left=client.left - cost)
+        granted = renewed = ""
+        for effect in told:
+            match effect:
+                case e.TellLost():
+                    if client.told:
+                        raise Broken("P29", "the owner was told twice of one loss")
+                    moved = replace(moved, told=True, over=True)
+                case e.Done(e.Granted(token)):
+                    moved, granted = self._believe(client, moved, token)
+                case e.Done(e.Renewed()):
+                    moved = replace(moved, basis_ms=client.sent_ms, sent_ms=0)
+                    renewed = after.grant.version if after.grant else ""
+                case e.Done(ended):
+                    checks.result(client, ended)
+                case e.Count() | e.Audit():
+                    pass
+                case _:
+                    moved = self._ask(moved, effect, event.now)
+        if isinstance(event, e.Tick) and _past(client, event.now, self._bounds) and not moved.told:
+            raise Broken("P29", "the deadline passed unnoticed by a tick")
+        return Move(says, _forget(moved), fault=fault, granted=granted, renewed=renewed)
+
+    def _believe(self, before: Client, after: Client, token: int) -> tuple[Client, str]:
+        grant = after.state.grant
+        if grant is None or after.state.phase is not Phase.HOLDING or grant.record.token != token:
+            raise Broken("L12", f"Granted({token}) without such a grant")
+        if before.state.phase is Phase.HOLDING:
+            if before.state.grant is None or before.state.grant.record.token != token:
+                raise Broken("L12", "asking again gave another token")
+            return after, ""
+        fresh = replace(
+            after, basis_ms=before.sent_ms, sent_ms=0, over=False, told=False, released=False
+        )
+        return fresh, grant.record.nonce
+
+    def _ask(self, client: Client, request: e.Request, now: Now) -> Client:
+        if isinstance(request, e.ReadRecord | e.ReadCounter):
+            return replace(client, flight=Asked(request))
+        role = ROLES.get(client.state.phase)
+        if role is None:
+            raise Broken("stuck", f"a write while {client.state.phase.value}")
+        checks.request(client, role, now.monotonic_ms, self._bounds)
+        asked = Asked(request, role, now.wall_epoch_ms)
+        if role in (Role.GRANT, Role.RENEWAL):
+            return replace(client, flight=asked, sent_ms=now.monotonic_ms)
+        return replace(client, flight=asked)
+
+
+_LOST = Unclear("no answer")
+
+
+def _now(client: Client, time: int) -> Now:
+    real_ms = time * GRID_MS
+    return Now(monotonic_ms=real_ms, wall_epoch_ms=EPOCH_MS + real_ms + client.skew_ms)
+
+
+def _past(client: Client, now: Now, bounds: Bounds) -> bool:
+    return client.state.phase in KEEPING and now.monotonic_ms >= checks.deadline_ms(client, bounds)
+
+
+def _plain(state: State) -> State:
+    """Drop what no handler reads: texts, the count of writes, the grant that was lost."""
+    return replace(
+        state,
+        writes=0,
+        lost_cause="lost" if state.lost_cause else "",
+        unclear="unclear" if state.unclear else "",
+        grant=None if state.phase is Phase.LOST else state.grant,
+    )
+
+
+def _forget(client: Client) -> Client:
+    """Drop what the checker remembers of a write or grant that nobody can ask about any more."""
+    phase = client.state.phase
+    sent_ms = client.sent_ms if phase in AWAITING or phase is Phase.RENEWING else 0
+    basis_ms = client.basis_ms if phase in KEEPING else 0
+    if phase is Phase.LOST:
+        # Whatever happens now, the owner has been told and must not be told again.
+        return replace(client, sent_ms=0, basis_ms=0, released=False)
+    if client.state.grant is None:
+        return replace(
+            client, sent_ms=sent_ms, basis_ms=0, over=False, told=False, released=False
+        )
+    return replace(client, sent_ms=sent_ms, basis_ms=basis_ms)

@@ -1,0 +1,98 @@
+"""A pytest plugin with one fixture for each real server.
+
+    pytest_plugins = ["tidelock.testing.plugin"]
+
+A server starts when the first test asks for it and ends with the session; under pytest-xdist each
+worker has its own. Where a server cannot be had, its tests skip and name the reason. In continuous
+integration (`CI=true`) they fail instead, so that a missing server is never taken for a passing
+test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import NoReturn, TypeVar
+
+import pytest
+
+from tidelock.testing.servers import (
+    AzureServer,
+    GcsServer,
+    RunningServer,
+    S3Server,
+    ServerUnavailable,
+    azurite,
+    etcd,
+    fake_gcs,
+    minio,
+    redis,
+    seaweedfs,
+    zookeeper,
+)
+
+_Running = TypeVar("_Running")
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_server() -> Iterator[S3Server]:
+    """Return a running SeaweedFS."""
+    yield from _served(seaweedfs)
+
+
+@pytest.fixture(scope="session")
+def minio_server() -> Iterator[S3Server]:
+    """Return a running MinIO, built from source if need be."""
+    yield from _served(minio, optional=True)
+
+
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[AzureServer]:
+    """Return a running Azurite."""
+    yield from _served(azurite)
+
+
+@pytest.fixture(scope="session")
+def fake_gcs_server() -> Iterator[GcsServer]:
+    """Return a running fake-gcs-server."""
+    yield from _served(fake_gcs)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RunningServer]:
+    """Return a running Redis."""
+    yield from _served(redis)
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[RunningServer]:
+    """Return a running etcd."""
+    yield from _served(etcd)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[RunningServer]:
+    """Return a running ZooKeeper."""
+    yield from _served(zookeeper)
+
+
+def _served(
+    serve: Callable[[], AbstractContextManager[_Running]], *, optional: bool = False
+) -> Iterator[_Running]:
+    """Yield a running server; skip, or fail in continuous integration, where there is none.
+
+    An `optional` server takes minutes to build and needs a toolchain; its tests skip everywhere.
+    """
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(serve())
+        except ServerUnavailable as error:
+            _give_up(error, optional=optional)
+        yield running
+
+
+def _give_up(error: ServerUnavailable, *, optional: bool) -> NoReturn:
+    if os.environ.get("CI", "").lower() == "true" and not optional:
+        pytest.fail(str(error), pytrace=False)
+    pytest.skip(str(error))

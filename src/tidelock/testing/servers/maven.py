@@ -1,0 +1,89 @@
+"""Java libraries by their Maven coordinates, with everything they need."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from tidelock.base.errors import InvalidInput
+from tidelock.testing.servers.cache import Installer, ToolCache
+
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """The name of one artefact; `excluded` are `group:artifact` pairs left out below it."""
+
+    group: str
+    artifact: str
+    version: str
+    excluded: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Coordinates:
+        """Read `group:artifact:version`."""
+        match text.split(":"):
+            case [group, artifact, version] if group and artifact and version:
+                return cls(group, artifact, version)
+            case _:
+                raise InvalidInput(f"{text!r} is not of the form group:artifact:version")
+
+    def __str__(self) -> str:
+        """Return the form that `parse` reads."""
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+def fetch_jars(
+    coordinates: Sequence[Coordinates], cache: ToolCache | None = None
+) -> tuple[Path, ...]:
+    """Return the jars of these artefacts and of all they need at run time, sorted by name.
+
+    Raises ServerUnavailable where `mvn` is missing or an artefact does not resolve.
+    """
+    pom = _pom(coordinates)
+    key = hashlib.sha256(pom.encode()).hexdigest()[:16]
+    installer = Installer(
+        " ".join(map(str, coordinates)),
+        how_to_install="install Maven (`mvn`) and Java 17, with access to Maven Central",
+    )
+
+    def install(target: Path) -> None:
+        (target / "pom.xml").write_text(pom)
+        where = f"-DoutputDirectory={target / 'jars'}"
+        flags: list[str | Path] = ["--quiet", "--batch-mode", "--file", target / "pom.xml"]
+        installer.run(["mvn", *flags, _COPY, where, "-DincludeScope=runtime"])
+
+    home = (cache or ToolCache.default()).tool("maven", key, install)
+    return tuple(sorted((home / "jars").glob("*.jar")))
+
+
+def _pom(coordinates: Sequence[Coordinates]) -> str:
+    dependencies = "\n".join(_dependency(one) for one in coordinates)
+    return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tidelock.testing</groupId>
+  <artifactId>jars</artifactId>
+  <version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+
+
+def _dependency(one: Coordinates) -> str:
+    exclusions = "".join(
+        f"<exclusion>{_names(*pair.split(':'))}</exclusion>" for pair in one.excluded
+    )
+    return (
+        f"    <dependency>{_names(one.group, one.artifact)}"
+        f"<version>{escape(one.version)}</version><exclusions>{exclusions}</exclusions></dependency>"
+    )
+
+
+def _names(group: str, artifact: str) -> str:
+    return f"<groupId>{escape(group)}</groupId><artifactId>{escape(artifact)}</artifactId>"

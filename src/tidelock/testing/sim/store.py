@@ -1,0 +1,154 @@
+"""The store of the simulated world: MemoryStore, with a fate for each request, and a witness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+
+from tidelock.base.clock import Clock
+from tidelock.base.errors import PermissionDenied, StoreUnreachable, Throttled
+from tidelock.base.outcome import Landed
+from tidelock.lock.objects import LOCK_KEY
+from tidelock.lock.record import Record
+from tidelock.store.contract import (
+    Busy,
+    Overwrite,
+    PutMode,
+    PutReply,
+    Refused,
+    StoredObject,
+    Unclear,
+)
+from tidelock.store.memory import MemoryStore
+from tidelock.testing.sim.history import History, Landing, Sent
+from tidelock.testing.sim.plan import Fault
+
+OPERATOR = "an operator"
+
+
+class Fate(Enum):
+    """What becomes of the request that is being performed."""
+
+    PASS = "reaches the store"
+    NO_ANSWER = "nothing was heard within the time-out"
+    TWICE = "a hop sends it twice and passes on the second answer"
+    CONFLICT = "409 until the store's own retries are used up"
+    THROTTLED = "429"
+    UNAVAILABLE = "503"
+    DENIED = "403"
+    STALE = "reads the past"
+
+
+class SimStore(MemoryStore):
+    """Conditional writes in memory. The caller sets `fate` before each request.
+
+    `author` and `record` say who writes the lock record and what; the witness is `history`.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        *,
+        clock: Clock,
+        time_ms: Callable[[], float],
+        staleness_ms: float,
+        fired: Counter[tuple[Fault, str]],
+    ) -> None:
+        """Start empty; keep the past only where stale reads are wanted."""
+        super().__init__("sim", clock=clock)
+        self._history = history
+        self._time_ms = time_ms
+        self._fired = fired
+        self.staleness_ms = staleness_ms
+        self._past: dict[str, list[tuple[float, StoredObject | None]]] = {}
+        self.fate = Fate.PASS
+        self.phase = ""
+        self.retry_after_ms: int | None = None
+        self.author = OPERATOR
+        self.record: Record | None = None
+        self.sent: Sent | None = None
+        self.current: Record | None = None
+        self.garbage = False
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
+        """Return the object, as far as the fate of the request allows."""
+        match self.fate:
+            case Fate.PASS | Fate.TWICE:
+                return super().get(key, start=start, end=end)
+            case Fate.STALE:
+                return self._then(key)
+            case Fate.NO_ANSWER | Fate.UNAVAILABLE | Fate.CONFLICT:
+                raise StoreUnreachable(f"{key}: {self.fate.value}")
+            case Fate.THROTTLED:
+                raise Throttled(f"{key}: 429", retry_after_ms=self.retry_after_ms)
+            case Fate.DENIED:
+                raise PermissionDenied(f"{key}: 403")
+
+    def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+        """Write the object, as far as the fate of the request allows."""
+        match self.fate:
+            case Fate.PASS | Fate.STALE:
+                return self._write(key, body, mode)
+            case Fate.TWICE:
+                self._write(key, body, mode)
+                return self._write(key, body, mode)
+            case Fate.NO_ANSWER:
+                return Unclear(self.fate.value)
+            case Fate.UNAVAILABLE:
+                return Unclear("503", self.retry_after_ms)
+            case Fate.CONFLICT:
+                return Busy(cause="409")
+            case Fate.THROTTLED:
+                return Busy(self.retry_after_ms, cause="429")
+            case Fate.DENIED:
+                raise PermissionDenied(f"{key}: 403")
+
+    def meddle(self, key: str, body: bytes | None, record: Record | None) -> None:
+        """Let an operator replace (or, with None, delete) an object without asking anybody."""
+        self.fate, self.author, self.record, self.sent = Fate.PASS, OPERATOR, record, None
+        if body is not None:
+            self._write(key, body, Overwrite())
+            return
+        self.delete(key)
+        self._witness(key)
+
+    def _write(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+        reply = super().put(key, body, mode)
+        if isinstance(reply, Landed):
+            self._witness(key)
+        elif isinstance(reply, Refused):
+            self._fired[Fault.REFUSED, self.phase] += 1
+        return reply
+
+    def _witness(self, key: str) -> None:
+        at = self._time_ms()
+        if self.staleness_ms:
+            self._past.setdefault(key, []).append((at, self._objects.get(key)))
+        if key != LOCK_KEY:
+            return
+        history = self._history
+        landing = Landing(
+            len(history.landings),
+            at,
+            self.author,
+            self.record,
+            self.current,
+            self.garbage,
+            self.sent,
+        )
+        history.landings.append(landing)
+        if self.sent is not None:
+            history.landed_by_nonce.setdefault(self.sent.record.nonce, landing)
+        self.current = self.record
+        self.garbage = self.record is None and key in self._objects
+
+    def _then(self, key: str) -> StoredObject | None:
+        """Return the object as it was `staleness_ms` ago."""
+        then = self._time_ms() - self.staleness_ms
+        was = None
+        for at, stored in self._past.get(key, ()):
+            if at > then:
+                break
+            was = stored
+        return was

@@ -1,0 +1,47 @@
+"""What every test gets: server fixtures, Hypothesis profiles, and the table at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tidelock.testing.plugin"]
+
+# `gate` finds the same examples every time, so a red gate is always this change's doing. `long`
+# (pytest --hypothesis-profile=long) goes looking for what nobody has seen yet.
+settings.register_profile(
+    "gate",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    # A loaded machine draws slowly; that says nothing about the code under test.
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "long", settings.get_profile("gate"), derandomize=False, max_examples=10_000
+)
+settings.load_profile("gate")
+
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say per folder of tests how many ended how, and how long they worked."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    worked_s: defaultdict[str, float] = defaultdict(float)
+    # Under "" pytest files the setups and teardowns that went well: servers start in those.
+    for outcome in (*OUTCOMES, ""):
+        for report in terminalreporter.stats.get(outcome, []):
+            if isinstance(report, pytest.TestReport):
+                folder = Path(report.nodeid.partition("::")[0]).parent.name
+                counts[folder][outcome] += 1
+                worked_s[folder] += report.duration
+    if len(counts) < 2:
+        return
+    terminalreporter.section("by kind of test")
+    for folder, ended in sorted(counts.items()):
+        said = ", ".join(f"{ended[outcome]} {outcome}" for outcome in OUTCOMES if ended[outcome])
+        terminalreporter.write_line(f"{folder:<14} {said} ({worked_s[folder]:.1f} s of work)")

@@ -1,0 +1,51 @@
+"""A place per test, in every implementation or in those a test is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.stores import ALL, CLOUDS, DEVIATIONS, EMBEDDED, GUARDED, Place
+from tidelock.store.contract import ObjectStore
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect each known deviation of a test server, and say which tests talk to one."""
+    for item in items:
+        if any(f"[{cloud}" in item.name for cloud in CLOUDS):
+            item.add_marker(pytest.mark.servers)
+        if item.name in DEVIATIONS:
+            item.add_marker(pytest.mark.xfail(reason=DEVIATIONS[item.name], strict=True))
+
+
+@pytest.fixture(params=sorted(ALL))
+def place(request: pytest.FixtureRequest) -> Place:
+    """Return a place of each implementation."""
+    return ALL[request.param](request)
+
+
+@pytest.fixture(params=sorted(EMBEDDED))
+def embedded_place(request: pytest.FixtureRequest) -> Place:
+    """Return a place of each implementation without a server."""
+    return EMBEDDED[request.param](request)
+
+
+@pytest.fixture(params=sorted(CLOUDS))
+def cloud_place(request: pytest.FixtureRequest) -> Place:
+    """Return a place of each implementation behind a server."""
+    return CLOUDS[request.param](request)
+
+
+@pytest.fixture(params=sorted(GUARDED))
+def guarded_place(request: pytest.FixtureRequest) -> Place:
+    """Return a place of each implementation whose server checks credentials."""
+    return GUARDED[request.param](request)
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[ObjectStore]:
+    """Return a store at a place of its own."""
+    opened = place.open()
+    yield opened
+    opened.close()

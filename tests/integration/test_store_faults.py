@@ -1,0 +1,419 @@
+"""Cloud stores when the network fails: what each verb says, and what was sent to find out.
+
+A proxy that understands HTTP stands before a real server of each kind, so a write can land while
+its reply is lost.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+
+from tests.contract.stores import BUCKET, azure_settings, s3_settings
+from tidelock.base.clock import SystemClock
+from tidelock.base.errors import StoreUnreachable, Throttled
+from tidelock.base.limits import CONFLICT_RETRIES, RESEND_TRIES
+from tidelock.base.outcome import Landed, NotLanded, Unknown
+from tidelock.store.azure import AzureStore
+from tidelock.store.contract import Busy, Create, Match, ObjectStore, Overwrite, Refused, Unclear
+from tidelock.store.gcs import GcsStore
+from tidelock.store.readback import Patience, put_checked
+from tidelock.store.s3 import S3Store
+from tidelock.testing.proxy import (
+    Fault,
+    FaultProxy,
+    ReplyLost,
+    ReplyReset,
+    Request,
+    RequestLost,
+    RequestReset,
+    Stall,
+    Status,
+    Truncate,
+)
+
+pytestmark = pytest.mark.servers
+
+TIMEOUT_MS = 400
+LONG_MS = 10_000
+FOREVER = 1_000
+CONFLICT = Status(409, body=b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+
+LOST_REQUESTS = [RequestLost(), RequestReset()]
+LOST_REPLIES = [ReplyLost(), ReplyReset(), Stall(5_000, forward_first=True)]
+UNCLEAR_STATUS = [Status(500), Status(502), Status(503), Status(504)]
+
+
+class HastyClock(SystemClock):
+    """The machine's clock for someone who does not wait, but notes how long they should have."""
+
+    def __init__(self) -> None:
+        self.slept_ms: list[float] = []
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.slept_ms.append(duration_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A store behind a proxy, and the same place without one."""
+
+    proxy: FaultProxy
+    store: ObjectStore
+    direct: ObjectStore
+    clock: HastyClock
+    verbs: list[str] = field(default_factory=list)
+
+    def fail_writes(self, fault: Fault, *, times: int = 1) -> None:
+        self.proxy.inject(fault, when=is_write, times=times)
+
+    def fail_reads(self, fault: Fault, *, times: int = 1) -> None:
+        self.proxy.inject(fault, when=lambda request: not is_write(request), times=times)
+
+    def writes(self) -> int:
+        return len(self.proxy.records(when=is_write))
+
+    def body(self, key: str = "lock") -> bytes | None:
+        stored = self.direct.get(key)
+        return None if stored is None else stored.body
+
+    def patience(self) -> Patience:
+        return Patience(clock=self.clock)
+
+
+def is_write(request: Request) -> bool:
+    return request.method in ("PUT", "POST")
+
+
+class Open(Protocol):
+    """Opens a client of one place: behind a proxy with a time-out, or directly."""
+
+    def __call__(self, options: dict[str, Any], *, endpoint: str, timeout_ms: int) -> ObjectStore:
+        """Return a store; `options` are keyword arguments of its class."""
+        ...
+
+
+def s3_opener(request: pytest.FixtureRequest) -> tuple[str, Open]:
+    server = request.getfixturevalue("seaweedfs_server")
+    server.create_bucket(BUCKET)
+    prefix = uuid.uuid4().hex
+
+    def opened(options: dict[str, Any], *, endpoint: str, timeout_ms: int) -> ObjectStore:
+        settings = s3_settings(server, endpoint=endpoint)
+        settings["tidelock.store.request.timeout.ms"] = timeout_ms
+        return S3Store(BUCKET, prefix, settings, **options)
+
+    return server.endpoint, opened
+
+
+def gcs_opener(request: pytest.FixtureRequest) -> tuple[str, Open]:
+    server = request.getfixturevalue("fake_gcs_server")
+    server.create_bucket(BUCKET)
+    prefix = uuid.uuid4().hex
+
+    def opened(options: dict[str, Any], *, endpoint: str, timeout_ms: int) -> ObjectStore:
+        settings: dict[str, object] = {"tidelock.gcs.endpoint": endpoint}
+        settings["tidelock.store.request.timeout.ms"] = timeout_ms
+        return GcsStore(BUCKET, prefix, settings, **options)
+
+    return server.endpoint, opened
+
+
+def azure_opener(request: pytest.FixtureRequest) -> tuple[str, Open]:
+    server = request.getfixturevalue("azurite_server")
+    server.create_container(BUCKET)
+    prefix = uuid.uuid4().hex
+
+    def opened(options: dict[str, Any], *, endpoint: str, timeout_ms: int) -> ObjectStore:
+        settings = azure_settings(server, endpoint=endpoint)
+        settings["tidelock.store.request.timeout.ms"] = timeout_ms
+        return AzureStore(server.account, BUCKET, prefix, settings, **options)
+
+    return server.endpoint, opened
+
+
+OPENERS = {"s3": s3_opener, "gcs": gcs_opener, "azure": azure_opener}
+
+
+def lane_of(
+    request: pytest.FixtureRequest, kind: str, *, timeout_ms: int = TIMEOUT_MS
+) -> Iterator[Lane]:
+    upstream, opened = OPENERS[kind](request)
+    clock, verbs = HastyClock(), list[str]()
+    with FaultProxy(upstream) as proxy:
+        options = {"clock": clock, "observe": verbs.append}
+        store = opened(options, endpoint=proxy.endpoint, timeout_ms=timeout_ms)
+        direct = opened({}, endpoint=upstream, timeout_ms=LONG_MS)
+        direct.put("warm", b"warm", Overwrite())
+        yield Lane(proxy, store, direct, clock, verbs)
+        store.close()
+        direct.close()
+
+
+@pytest.fixture(params=sorted(OPENERS))
+def lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
+    """Return a lane of each kind of store."""
+    yield from lane_of(request, request.param)
+
+
+@pytest.fixture
+def s3_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
+    """Return a lane of S3, where 409 means that nothing landed, with time for all its retries."""
+    yield from lane_of(request, "s3", timeout_ms=LONG_MS)
+
+
+@pytest.fixture
+def gcs_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
+    """Return a lane of GCS, where the reply to a write has a body."""
+    yield from lane_of(request, "gcs")
+
+
+def named(fault: Fault) -> str:
+    return f"{fault.code}" if isinstance(fault, Status) else type(fault).__name__
+
+
+# Conditional writes: sent once, whatever happens
+
+
+@pytest.mark.parametrize("fault", LOST_REPLIES, ids=named)
+def test_a_create_whose_reply_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
+    lane.fail_writes(fault)
+    assert isinstance(lane.store.put("lock", b"one", Create()), Unclear)
+    assert lane.writes() == 1
+    assert lane.verbs == ["put"]
+    assert lane.body() == b"one"
+
+
+@pytest.mark.parametrize("fault", LOST_REPLIES, ids=named)
+def test_a_match_whose_reply_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
+    first = lane.direct.put("lock", b"one", Create())
+    assert isinstance(first, Landed)
+    lane.fail_writes(fault)
+    assert isinstance(lane.store.put("lock", b"two", Match(first.version)), Unclear)
+    assert lane.writes() == 1
+    assert lane.body() == b"two"
+
+
+@pytest.mark.parametrize("fault", LOST_REQUESTS, ids=named)
+def test_a_create_that_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
+    lane.fail_writes(fault)
+    assert isinstance(lane.store.put("lock", b"one", Create()), Unclear)
+    assert lane.writes() == 1
+    assert lane.body() is None
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("fault", UNCLEAR_STATUS, ids=named)
+def test_a_create_answered_by_a_server_error_is_unclear(
+    lane: Lane, fault: Status, landed: bool
+) -> None:
+    lane.fail_writes(Status(fault.code, forward_first=landed))
+    reply = lane.store.put("lock", b"one", Create())
+    assert reply == Unclear(f"the store answered {fault.code}")
+    assert lane.writes() == 1
+    assert lane.body() == (b"one" if landed else None)
+
+
+def test_an_unclear_reply_carries_the_pause_the_store_asks_for(lane: Lane) -> None:
+    lane.fail_writes(Status(503, headers={"Retry-After": "3"}))
+    reply = lane.store.put("lock", b"one", Create())
+    assert reply == Unclear("the store answered 503", retry_after_ms=3_000)
+
+
+@pytest.mark.parametrize(("asked", "pause_ms"), [(None, None), ("2", 2_000), ("soon", None)])
+def test_a_throttled_create_is_busy_and_sent_once(
+    lane: Lane, asked: str | None, pause_ms: int | None
+) -> None:
+    lane.fail_writes(Status(429, headers={"Retry-After": asked} if asked else {}))
+    assert lane.store.put("lock", b"one", Create()) == Busy(pause_ms, "429 too many requests")
+    assert lane.writes() == 1
+    assert lane.body() is None
+
+
+def test_a_create_held_up_beyond_the_time_out_is_unclear(lane: Lane) -> None:
+    lane.fail_writes(Stall(5_000, forward_first=False))
+    reply = lane.store.put("lock", b"one", Create())
+    assert isinstance(reply, Unclear)
+    assert "ms" in reply.cause
+    assert lane.writes() == 1
+
+
+def test_a_create_whose_reply_is_cut_short_is_unclear(gcs_lane: Lane) -> None:
+    gcs_lane.fail_writes(Truncate(5))
+    assert isinstance(gcs_lane.store.put("lock", b"one", Create()), Unclear)
+    assert gcs_lane.writes() == 1
+    assert gcs_lane.body() == b"one"
+
+
+def test_a_create_that_cannot_connect_raises(lane: Lane) -> None:
+    lane.proxy.stop()
+    with pytest.raises(StoreUnreachable):
+        lane.store.put("lock", b"one", Create())
+    assert lane.verbs == []
+
+
+def test_a_conflict_is_sent_again_and_lands_with_two_requests(s3_lane: Lane) -> None:
+    s3_lane.fail_writes(CONFLICT)
+    assert isinstance(s3_lane.store.put("lock", b"one", Create()), Landed)
+    assert s3_lane.writes() == 2
+    assert s3_lane.verbs == ["put", "put"]
+    assert len(s3_lane.clock.slept_ms) == 1
+    assert s3_lane.body() == b"one"
+
+
+def test_a_conflict_that_does_not_clear_is_busy(s3_lane: Lane) -> None:
+    s3_lane.fail_writes(CONFLICT, times=FOREVER)
+    reply = s3_lane.store.put("lock", b"one", Create())
+    assert reply == Busy(cause="409 ConditionalRequestConflict")
+    assert s3_lane.writes() == CONFLICT_RETRIES + 1
+    assert s3_lane.body() is None
+
+
+def test_a_lost_reply_after_a_conflict_is_not_sent_again(s3_lane: Lane) -> None:
+    s3_lane.fail_writes(CONFLICT)
+    s3_lane.fail_writes(ReplyLost())
+    assert isinstance(s3_lane.store.put("lock", b"one", Create()), Unclear)
+    assert s3_lane.writes() == 2
+
+
+# Together with reading back
+
+
+@pytest.mark.parametrize("fault", [*LOST_REPLIES, Status(500, forward_first=True)], ids=named)
+def test_a_lost_reply_read_back_is_landed(lane: Lane, fault: Fault) -> None:
+    lane.fail_writes(fault)
+    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    stored = lane.direct.get("lock")
+    assert stored is not None
+    assert outcome == Landed(stored.version)
+    assert lane.writes() == 1
+
+
+@pytest.mark.parametrize("fault", [*LOST_REQUESTS, *UNCLEAR_STATUS, Status(429)], ids=named)
+def test_a_lost_request_read_back_is_sent_again_and_lands(lane: Lane, fault: Fault) -> None:
+    lane.fail_writes(fault)
+    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    assert isinstance(outcome, Landed)
+    assert lane.writes() == 2
+    assert lane.body() == b"one"
+
+
+def test_a_success_that_a_hop_turned_into_a_refusal_is_landed(lane: Lane) -> None:
+    # RFC-91, update of November 2025: the hop sent it twice, and the second was refused.
+    lane.fail_writes(Status(412, forward_first=True))
+    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    assert isinstance(outcome, Landed)
+    assert lane.writes() == 1
+
+
+def test_a_create_that_lost_the_race_is_refused_and_not_landed(lane: Lane) -> None:
+    lane.direct.put("lock", b"theirs", Create())
+    assert lane.store.put("lock", b"ours", Create()) == Refused()
+    outcome = put_checked(lane.store, "lock", b"ours", Create(), patience=lane.patience())
+    assert isinstance(outcome, NotLanded)
+    assert lane.body() == b"theirs"
+
+
+def test_a_write_that_cannot_be_read_back_is_unknown(lane: Lane) -> None:
+    lane.fail_writes(ReplyLost())
+    lane.fail_reads(Status(503), times=FOREVER)
+    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    assert isinstance(outcome, Unknown)
+    assert lane.writes() == 1
+
+
+# Requests that may be repeated
+
+
+RETRIED = [
+    ReplyLost(),
+    ReplyReset(),
+    RequestLost(),
+    Truncate(2),
+    Stall(5_000, forward_first=True),
+    Status(429),
+    *UNCLEAR_STATUS,
+]
+
+
+@pytest.mark.parametrize("fault", RETRIED, ids=named)
+def test_a_read_that_fails_once_is_sent_again(lane: Lane, fault: Fault) -> None:
+    lane.direct.put("lock", b"one and more", Create())
+    lane.fail_reads(fault)
+    stored = lane.store.get("lock")
+    assert stored is not None
+    assert stored.body == b"one and more"
+    assert lane.verbs == ["get", "get"]
+
+
+@pytest.mark.parametrize("fault", [ReplyLost(), Status(500)], ids=named)
+def test_head_list_and_delete_that_fail_once_are_sent_again(lane: Lane, fault: Fault) -> None:
+    lane.direct.put("lock", b"one", Create())
+    lane.fail_reads(fault)
+    assert lane.store.head("lock") is not None
+    lane.fail_reads(fault)
+    assert [meta.key for meta in lane.store.list("")] == ["lock", "warm"]
+    lane.fail_reads(fault)
+    lane.store.delete("lock")
+    assert lane.verbs == ["head", "head", "list", "list", "delete", "delete"]
+    assert lane.body() is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [(ReplyLost(), StoreUnreachable), (Status(500), StoreUnreachable), (Status(429), Throttled)],
+    ids=["ReplyLost", "500", "429"],
+)
+def test_a_read_that_fails_for_ever_gives_up(
+    lane: Lane, fault: Fault, error: type[Exception]
+) -> None:
+    lane.fail_reads(fault, times=FOREVER)
+    with pytest.raises(error, match="lock"):
+        lane.store.get("lock")
+    assert lane.verbs == ["get"] * RESEND_TRIES
+
+
+def test_a_read_waits_as_long_as_the_store_asks(lane: Lane) -> None:
+    lane.fail_reads(Status(503, headers={"Retry-After": "0"}))
+    assert lane.store.get("lock") is None
+    assert len(lane.clock.slept_ms) == 1
+
+
+def test_a_read_gives_up_at_once_when_it_would_wait_beyond_its_time(lane: Lane) -> None:
+    lane.fail_reads(Status(503, headers={"Retry-After": "30"}), times=FOREVER)
+    with pytest.raises(Throttled) as caught:
+        lane.store.get("lock")
+    assert caught.value.retry_after_ms == 30_000
+    assert lane.verbs == ["get"]
+    assert lane.clock.slept_ms == []
+
+
+@pytest.mark.parametrize("fault", [ReplyLost(), RequestReset(), Status(500)], ids=named)
+def test_an_overwrite_that_fails_once_is_sent_again(lane: Lane, fault: Fault) -> None:
+    lane.fail_writes(fault)
+    assert isinstance(lane.store.put("lock", b"one", Overwrite()), Landed)
+    assert lane.writes() == 2
+    assert lane.body() == b"one"
+
+
+def test_an_overwrite_that_fails_for_ever_is_unclear(lane: Lane) -> None:
+    lane.fail_writes(Status(500), times=FOREVER)
+    assert lane.store.put("lock", b"one", Overwrite()) == Unclear("the store answered 500")
+    assert lane.writes() == RESEND_TRIES
+
+
+def test_an_overwrite_that_is_throttled_after_a_lost_reply_stays_unclear(lane: Lane) -> None:
+    lane.fail_writes(ReplyLost())
+    lane.fail_writes(Status(429), times=FOREVER)
+    assert isinstance(lane.store.put("lock", b"one", Overwrite()), Unclear)
+
+
+def test_an_overwrite_throttled_for_ever_is_busy(lane: Lane) -> None:
+    lane.fail_writes(Status(429), times=FOREVER)
+    assert isinstance(lane.store.put("lock", b"one", Overwrite()), Busy)
+    assert lane.writes() == RESEND_TRIES
+    assert lane.body() is None

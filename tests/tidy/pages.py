@@ -1,0 +1,75 @@
+"""Rules about pages: what they link to exists, and the change log knows the version."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+import tomllib
+from collections.abc import Iterator
+
+from tests.tidy.project import Finding, Project, without_code_blocks
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_PATH = re.compile(r"`((?:src|tests|docs|specs|scripts|benchmarks|\.ci)/[\w./*-]*)(?:::\w+)?`")
+
+
+def links_lead_somewhere(project: Project) -> Iterator[Finding]:
+    """A link inside the project names a file that exists, and a heading of it."""
+    for path in project.paths(suffix=".md"):
+        for number, line in _prose(project, path):
+            for target in _LINK.findall(line):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                file, _, heading = target.partition("#")
+                joined = (
+                    posixpath.normpath(posixpath.join(posixpath.dirname(path), file))
+                    if file
+                    else path
+                )
+                if not _exists(project, joined):
+                    yield Finding(path, number, f"{target}: no such file in the project")
+                elif heading and heading not in _anchors(project, joined):
+                    yield Finding(path, number, f"{target}: {joined} has no such heading")
+
+
+def named_files_exist(project: Project) -> Iterator[Finding]:
+    """A page that names `tests/…` or `src/…` names what is there."""
+    for path in project.paths(suffix=".md"):
+        for number, line in _prose(project, path):
+            for target in _PATH.findall(line):
+                if not _exists(project, target.rstrip("/")):
+                    yield Finding(path, number, f"`{target}` does not exist")
+
+
+def the_change_log_knows_the_version(project: Project) -> Iterator[Finding]:
+    """The top entry of the change log is the version that pyproject.toml would release."""
+    version = (
+        tomllib.loads(project.files.get("pyproject.toml", "")).get("project", {}).get("version")
+    )
+    if version is None:
+        return
+    top = re.search(r"^## \[([^\]]+)\]", project.files.get("CHANGELOG.md", ""), flags=re.MULTILINE)
+    if top is None or top[1] != version:
+        says = f"the top entry is {top[1] if top else 'missing'}, pyproject.toml says {version}"
+        yield Finding("CHANGELOG.md", 1, says)
+
+
+def _prose(project: Project, path: str) -> list[tuple[int, str]]:
+    return list(enumerate(without_code_blocks(project.files[path]).splitlines(), start=1))
+
+
+def _exists(project: Project, target: str) -> bool:
+    return any(
+        path == target or path.startswith(f"{target}/") or fnmatch.fnmatch(path, target)
+        for path in project.files
+    )
+
+
+def _anchors(project: Project, path: str) -> set[str]:
+    headings = re.findall(
+        r"^#+ (.+)$", without_code_blocks(project.files.get(path, "")), flags=re.MULTILINE
+    )
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }

@@ -1,0 +1,84 @@
+"""The project as text: what the rules read. A planted sample is a `Project` too."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[2]
+
+# What is written by hand. Nothing is asked of git: a release archive has none.
+FOLDERS = ("src", "tests", "benchmarks", "docs", "specs", "scripts", ".ci")
+TEXT = {"", ".awk", ".cfg", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place that breaks a rule, as `path:line: what and what to do`."""
+
+    path: str
+    line: int
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Every text file of a project by its path from the root."""
+
+    files: Mapping[str, str]
+
+    def paths(self, prefix: str = "", suffix: str = "") -> Iterator[str]:
+        """Yield the paths that begin and end so, in order."""
+        yield from sorted(p for p in self.files if p.startswith(prefix) and p.endswith(suffix))
+
+    def lines(self, path: str) -> list[tuple[int, str]]:
+        """Return the lines of a file with their numbers."""
+        return list(enumerate(self.files.get(path, "").splitlines(), start=1))
+
+    def tree(self, path: str) -> ast.Module:
+        """Return the parsed file."""
+        return _parsed(self.files[path])
+
+    def modules(self) -> dict[str, str]:
+        """Return the product's modules and packages, dotted name to path."""
+        return {module_name(path): path for path in self.paths("src/", ".py")}
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def module_name(path: str) -> str:
+    """Return the dotted name of a file below src/."""
+    parts = PurePosixPath(path).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def without_code_blocks(text: str) -> str:
+    """Blank the fenced blocks of a page, keeping the line numbers."""
+    return re.sub(
+        r"^```.*?^```", lambda m: "\n" * m[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL
+    )
+
+
+@cache
+def this_project() -> Project:
+    """Read this checkout."""
+    found = [path for path in ROOT.iterdir() if path.is_file()]
+    for folder in FOLDERS:
+        found += [path for path in ROOT.joinpath(folder).rglob("*") if path.is_file()]
+    return Project(
+        {
+            path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+            for path in found
+            if path.suffix in TEXT and "__pycache__" not in path.parts
+        }
+    )

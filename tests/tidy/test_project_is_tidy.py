@@ -1,0 +1,58 @@
+"""The test that reads the source: every rule, over every file."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.tidy import pages, shape, wiring, words
+from tests.tidy.project import ROOT, Finding, Project, this_project
+
+Rule = Callable[[Project], Iterator[Finding]]
+
+RULES: tuple[Rule, ...] = (
+    shape.files_are_small,
+    shape.functions_fit_a_screen,
+    shape.modules_have_a_subject,
+    shape.modules_say_what_they_are_for,
+    shape.packages_only_list_names,
+    words.nothing_is_left_for_later,
+    words.no_place_of_one_machine,
+    words.no_registry_is_named,
+    words.the_project_speaks_of_itself,
+    wiring.every_module_is_reached,
+    wiring.every_limit_is_used,
+    wiring.every_error_is_in_the_drawn_tree,
+    wiring.pure_modules_are_under_contract,
+    wiring.every_dependency_is_locked,
+    pages.links_lead_somewhere,
+    pages.named_files_exist,
+    pages.the_change_log_knows_the_version,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_project_keeps(rule: Rule) -> None:
+    findings = [str(finding) for finding in rule(this_project())]
+    assert not findings, "\n" + "\n".join(findings)
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    if (
+        importlib.util.find_spec("tidelock.ops") is None
+        or not ROOT.joinpath("src/tidelock/ops/docs.py").exists()
+    ):
+        pytest.skip("no page is generated yet")
+    done = subprocess.run(
+        [sys.executable, "-m", "tidelock.ops.docs", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"run `make docs`:\n{done.stdout}{done.stderr}"

@@ -1,0 +1,160 @@
+"""Each rule against a planted violation it must find, and against a clean project it must pass."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+
+import pytest
+
+from tests.tidy import pages, shape, wiring, words
+from tests.tidy.project import Project
+from tests.tidy.test_project_is_tidy import RULES, Rule
+
+CLEAN = {
+    "README.md": "# Sample\n\nSee [the map](docs/map.md#the-way-in) and `src/tidelock/base/`.\n",
+    "CHANGELOG.md": "# Changes\n\n## [1.0.0] - unreleased\n",
+    "docs/map.md": "# Map\n\n## The way in\n\n```\n[not a link](nowhere.md)\n```\n",
+    "Makefile": "soak:\n\tpython -m tidelock.testing.soak\n",
+    "requirements.lock": "rich==14.0 \\\n    --hash=sha256:0\n",
+    "pyproject.toml": (
+        '[project]\nversion = "1.0.0"\ndependencies = ["rich>=13"]\n'
+        'scripts = { sample = "tidelock.ops.main:run" }\n'
+        '[[tool.importlinter.contracts]]\nid = "pure"\nsource_modules = ["tidelock.base.fold"]\n'
+    ),
+    "src/tidelock/__init__.py": (
+        '"""Sample."""\n__all__ = ["run"]\n_LAZY = {"run": "tidelock.ops.main:run"}\n'
+        "def __getattr__(name: str) -> object: ...\n"
+    ),
+    "src/tidelock/base/limits.py": '"""Bounds."""\nSIZE_MAX: int = 1\n',
+    "src/tidelock/base/fold.py": '"""Pure fold."""\nfrom tidelock.base.errors import Conflict\n',
+    "src/tidelock/base/errors.py": (
+        '"""The tree.\n\n    TidelockError\n      Conflict   lost\n"""\n'
+        "class TidelockError(Exception): ...\nclass Conflict(TidelockError): ...\n"
+    ),
+    "src/tidelock/ops/main.py": (
+        '"""Command."""\nfrom tidelock.base import fold, limits\nprint(limits.SIZE_MAX)\n'
+    ),
+    "src/tidelock/testing/soak.py": '"""Soak."""\n',
+    "src/tidelock/testing/world.py": '"""For tests."""\n',
+    "tests/test_world.py": "from tidelock.testing import world\n",
+}
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A file that replaces or joins the clean ones, and what the rule must say about it."""
+
+    rule: Rule
+    path: str
+    text: str
+    says: str
+
+
+def _host(*labels: str) -> str:
+    return ".".join(labels)
+
+
+PLANTS = (
+    Plant(shape.files_are_small, "src/tidelock/base/big.py", "x = 1\n" * 501, "501 lines"),
+    Plant(shape.files_are_small, "tests/test_big.py", "x = 1\n" * 701, "701 lines"),
+    Plant(
+        shape.functions_fit_a_screen,
+        "benchmarks/long.py",
+        "async def crawl() -> None:\n" + "    x = 1\n" * 70,
+        "crawl has 71 lines",
+    ),
+    Plant(shape.modules_have_a_subject, "src/tidelock/lock/utils.py", "", "'utils'"),
+    Plant(shape.modules_have_a_subject, "tests/common/stores.py", "", "'common'"),
+    Plant(shape.modules_say_what_they_are_for, "src/tidelock/base/mute.py", "x = 1\n", "docstring"),
+    Plant(
+        shape.packages_only_list_names,
+        "src/tidelock/base/__init__.py",
+        '"""Base."""\n_cache = {}\n',
+        "logic in __init__.py",
+    ),
+    Plant(
+        shape.packages_only_list_names,
+        "src/tidelock/__init__.py",
+        '"""Sample."""\ndef run() -> None: ...\n',
+        "logic in __init__.py",
+    ),
+    Plant(words.nothing_is_left_for_later, "docs/map.md", "TO" + "DO: the rest\n", "finish it"),
+    Plant(words.nothing_is_left_for_later, ".ci/run", "# FIX" + "ME\n", "finish it"),
+    Plant(words.no_place_of_one_machine, "README.md", "cd /wo" + "rk/main\n", "one machine"),
+    Plant(words.no_registry_is_named, "scripts/get.sh", _host("pypi", "org"), "registry"),
+    Plant(
+        words.no_registry_is_named, "docs/a.md", "https://" + _host("repo1", "maven"), "registry"
+    ),
+    Plant(words.no_registry_is_named, "docs/a.md", _host("registry", "npmjs", "org"), "registry"),
+    Plant(words.no_registry_is_named, "docs/a.md", _host("proxy", "golang", "org"), "registry"),
+    Plant(words.the_project_speaks_of_itself, "docs/a.md", "see issue" + " #12\n", "own words"),
+    Plant(words.the_project_speaks_of_itself, "docs/a.md", "As reque" + "sted, \n", "own words"),
+    Plant(wiring.every_module_is_reached, "src/tidelock/base/alone.py", '"""Alone."""', "wire it"),
+    Plant(wiring.every_module_is_reached, "tests/test_world.py", "", "wire it"),
+    Plant(wiring.every_limit_is_used, "src/tidelock/ops/main.py", '"""Idle."""', "SIZE_MAX"),
+    Plant(
+        wiring.every_error_is_in_the_drawn_tree,
+        "src/tidelock/base/fold.py",
+        '"""Pure fold."""\nclass Overtaken(Conflict): ...\n',
+        "Overtaken is not in the tree",
+    ),
+    Plant(
+        wiring.every_error_is_in_the_drawn_tree,
+        "src/tidelock/base/errors.py",
+        '"""\n    TidelockError\n      Outer\n        Inner\n"""\n'
+        "class TidelockError(Exception): ...\nclass Outer(TidelockError): ...\n"
+        "class Inner(TidelockError): ...\n",
+        "Inner is drawn below Outer",
+    ),
+    Plant(
+        wiring.every_error_is_in_the_drawn_tree,
+        "src/tidelock/base/errors.py",
+        '"""\n    TidelockError\n      Gone\n"""\nclass TidelockError(Exception): ...\n',
+        "Gone is drawn in the tree",
+    ),
+    Plant(
+        wiring.pure_modules_are_under_contract,
+        "src/tidelock/base/limits.py",
+        '"""Bounds. Pure."""\n',
+        "tidelock.base.limits",
+    ),
+    Plant(
+        wiring.every_dependency_is_locked,
+        "pyproject.toml",
+        '[project]\nname = "tidelock"\n'
+        '[dependency-groups]\ndev = ["tidelock[all]", "Absent_One>=1"]\n',
+        "absent-one is not locked",
+    ),
+    Plant(wiring.every_dependency_is_locked, "requirements.lock", "other==1 \\\n", "rich is not"),
+    Plant(pages.links_lead_somewhere, "README.md", "[gone](docs/gone.md)\n", "no such file"),
+    Plant(pages.links_lead_somewhere, "docs/a.md", "[up](../README.md#nope)\n", "no such heading"),
+    Plant(pages.named_files_exist, "README.md", "see `tests/test_gone.py`\n", "does not exist"),
+    Plant(
+        pages.the_change_log_knows_the_version,
+        "CHANGELOG.md",
+        "# Changes\n\n## [0.9.0]\n\n## [1.0.0]\n",
+        "the top entry is 0.9.0",
+    ),
+)
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.rule.__name__}-{plant.path}")
+def test_a_planted_violation_is_found(plant: Plant) -> None:
+    findings = list(plant.rule(Project({**CLEAN, plant.path: plant.text})))
+    assert [f for f in findings if plant.says in f.says and f.line >= 1], findings
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_clean_project_passes(rule: Rule) -> None:
+    assert list(rule(Project(CLEAN))) == []
+
+
+def test_every_rule_is_applied_and_has_a_plant() -> None:
+    written = {
+        function
+        for module in (shape, words, wiring, pages)
+        for name, function in inspect.getmembers(module, inspect.isgeneratorfunction)
+        if list(inspect.signature(function).parameters) == ["project"] and not name.startswith("_")
+    } - {wiring.entry_points}
+    assert written == set(RULES) == {plant.rule for plant in PLANTS}

@@ -1,0 +1,72 @@
+"""Rules about words: the project speaks of itself, finished, and to anyone who reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tests.tidy.project import Finding, Project
+
+
+def _host(*labels: str) -> str:
+    """Name a host without writing it: this file is read by its own rule."""
+    return r"\b" + re.escape(".".join(labels))
+
+
+_UNFINISHED = re.compile(
+    r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b"
+)
+
+_PLACES = re.compile(r"(?<![\w./:~*}$-])/(work|root|Users|home)/")
+
+_REGISTRIES = re.compile(
+    "|".join(
+        (
+            _host("pypi", "org"),
+            _host("pythonhosted", "org"),
+            _host("registry", "npmjs"),
+            _host("registry", "yarnpkg"),
+            _host("repo1", "maven"),
+            _host("repo", "maven"),
+            _host("proxy", "golang"),
+            _host("crates", "io"),
+        )
+    )
+)
+
+_SOMEBODY_ELSE = re.compile(
+    r"\bissue\s?#?\d|\b(closes|fixes|resolves) #\d"
+    r"|\bas (requested|instructed|asked for|per the)\b|\bper (the )?(instructions?|brief|prompt)\b"
+    r"|\bsub-?agents?\b|\blanguage model\b|\bLLMs?\b"
+    r"|\bthe (brief|prompt|reviewers?) (says|asks|wants)\b",
+    re.IGNORECASE,
+)
+
+
+def nothing_is_left_for_later(project: Project) -> Iterator[Finding]:
+    """What is not done is not in the tree, or it is a sentence in the limits of the README."""
+    yield from _matches(project, _UNFINISHED, "finish it, or say in the README what is not there")
+
+
+def no_place_of_one_machine(project: Project) -> Iterator[Finding]:
+    """A path from somebody's machine is true nowhere else."""
+    yield from _matches(project, _PLACES, "a path of one machine: use a relative one")
+
+
+def no_registry_is_named(project: Project) -> Iterator[Finding]:
+    """Where packages come from is the reader's configuration (a mirror, a proxy), not ours."""
+    yield from _matches(
+        project, _REGISTRIES, "a registry's host: let the tool's own configuration say"
+    )
+
+
+def the_project_speaks_of_itself(project: Project) -> Iterator[Finding]:
+    """The reader was not there: numbers of tickets, and who asked, say nothing to them."""
+    yield from _matches(project, _SOMEBODY_ELSE, "say why in the project's own words")
+
+
+def _matches(project: Project, pattern: re.Pattern[str], advice: str) -> Iterator[Finding]:
+    for path in project.paths():
+        for number, line in project.lines(path):
+            if found := pattern.search(line):
+                yield Finding(path, number, f"{found[0]!r}: {advice}")
