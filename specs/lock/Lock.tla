@@ -183,13 +183,15 @@ SendAcquire(c, base, tk, rng, how) ==
 Proceed(c, base) ==
     IF Inherits(base)
     THEN SendAcquire(c, base, NextToken(base), base.ceil, "inherited")
-    ELSE Step(c, [cl[c] EXCEPT !.pc = "range", !.base = base, !.cache = Absent], {}, hist)
+    ELSE Step(c, [cl[c] EXCEPT !.pc = "range", !.base = [base EXCEPT !.prev = NoPrev, !.vu = 0], !.cache = Absent], {}, hist)
+
+Undoing(c) == \E m \in net : m.c = c /\ m.cond = store.ver /\ m.rec.op = "release"
 
 Acquire(c) ==
     /\ cl[c].pc = "idle" /\ CanWrite(c) /\ cl[c].done < Rounds
     /\ IF cl[c].cache # Absent THEN Proceed(c, cl[c].cache)                     \* P12
        ELSE IF store.rel THEN Proceed(c, store)                                  \* P14
-       ELSE IF store.ow = c THEN Undo(c, cl[c], store)                           \* P18
+       ELSE IF store.ow = c THEN ~Undoing(c) /\ Undo(c, cl[c], store)            \* P18
        ELSE Dead(store) /\ Proceed(c, store)                                     \* P13
     /\ UNCHANGED <<now, store, ceiling, res, used>>
 

@@ -72,3 +72,9 @@ AUDIT_SWITCH_AGE_MS: Final = 60_000
 
 AUDIT_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest audit file that is read for validation."""
+
+BROKEN_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The largest unreadable object that is copied aside before it is replaced."""
+
+PROPERTIES_BYTES_MAX: Final = 1024 * 1024
+"""The largest properties file that is read."""

@@ -217,6 +217,8 @@ def judged(state: State, event: e.ReadDone) -> Step:
         case e.Found(_, record):
             verdict = e.NotAcquired(e.Why.RACED, record, cause=state.unclear)
         case e.ReadFailed(cause, pause):
+            # P18: a refusal that could not be read back may hide a success.
+            state = replace(state, doubtful=True)
             verdict = e.NotAcquired(e.Why.UNKNOWN, cause=cause, retry_after_ms=pause)
         case _:
             verdict = e.NotAcquired(e.Why.RACED, cause=state.unclear)

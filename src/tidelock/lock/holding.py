@@ -73,7 +73,8 @@ class Holding:
         self._wait_s = wait_s
         self._bind_thread = bind_thread
         self._clock = clock or _system_clock
-        self._renewals = renewals or shared_renewals
+        # One without holdings is false, and still the one to use.
+        self._renewals = shared_renewals if renewals is None else renewals
         self._session = Session(lease, clock=self._clock, ids=ids or SystemIds(), note=self._hear)
         self._objects = LockObjects(store, probe=probe)
         self._probe = probe

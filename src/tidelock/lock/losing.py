@@ -52,11 +52,11 @@ def give_back(state: State, held: Seen, now: Now) -> Step:
 def given_back(state: State, event: e.WriteDone) -> Step:
     """End as decided before, whether or not the record could be given back."""
     assert state.sent is not None
-    landed = isinstance(event.reply, Landed)
     known = (
         Seen(event.reply.version, state.sent.record) if isinstance(event.reply, Landed) else None
     )
-    after = replace(state, sent=None, known=known, doubtful=state.doubtful and not landed)
+    # P18: what could not be given back is still there, to be looked for.
+    after = replace(state, sent=None, known=known, doubtful=known is None)
     if state.lost_cause:
         return replace(after, phase=Phase.LOST, grant=None), (e.Done(e.Lost(state.lost_cause)),)
     assert state.verdict is not None

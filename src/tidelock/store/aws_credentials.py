@@ -87,6 +87,7 @@ class ChainKeys:
                     self._found = self._find()
             frozen = self._found.get_frozen_credentials()
         except (
+            self._failures.ConnectionError,
             self._failures.HTTPClientError,
             self._failures.MetadataRetrievalError,
             self._failures.CredentialRetrievalError,

@@ -28,10 +28,8 @@ class Keys:
 
 def canonical_query(parameters: dict[str, str]) -> str:
     """Return `parameters` encoded and ordered, as both the URL and the signature want them."""
-    return "&".join(
-        f"{quote(name, safe='')}={quote(value, safe='')}"
-        for name, value in sorted(parameters.items())
-    )
+    encoded = ((quote(name, safe=""), quote(value, safe="")) for name, value in parameters.items())
+    return "&".join(f"{name}={value}" for name, value in sorted(encoded))
 
 
 def payload_hash(body: bytes | None, *, encrypted: bool) -> str:

@@ -132,8 +132,14 @@ class Exchange:
         may_have_landed: Unclear | None = None
         attempt = 0
         while True:
-            answer = self._send("put", build, self._share_ms(attempt, deadline_ms))
-            verdict = self._verdict(answer, judge)
+            try:
+                answer = self._send("put", build, self._share_ms(attempt, deadline_ms))
+                verdict = self._verdict(answer, judge)
+            except TidelockError:
+                if may_have_landed is not None:
+                    # This attempt did nothing, but one before it may have.
+                    return may_have_landed
+                raise
             match verdict:
                 case Landed() | Refused():
                     return verdict
@@ -261,6 +267,10 @@ def condition_headers(mode: PutMode) -> dict[str, str]:
         case Create():
             return {"if-none-match": "*"}
         case Match(version):
+            if not version.isascii() or not version.isprintable():
+                raise InvalidInput(
+                    f"{version!a} is not a version", hint="give one that this store returned"
+                )
             return {"if-match": version}
         case Overwrite():
             return {}

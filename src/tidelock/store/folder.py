@@ -34,7 +34,7 @@ def opened(root: Path, parts: list[str], *, create: bool, fsync: bool) -> Iterat
 
     The root itself may be a link. No part below it may be.
     """
-    handle = _open_root(root, create=create)
+    handle = _open_root(root, create=create, fsync=fsync)
     if handle is None:
         yield None
         return
@@ -51,14 +51,26 @@ def opened(root: Path, parts: list[str], *, create: bool, fsync: bool) -> Iterat
         os.close(handle)
 
 
-def _open_root(root: Path, *, create: bool) -> int | None:
+def _open_root(root: Path, *, create: bool, fsync: bool) -> int | None:
     try:
         return os.open(root, _OPEN_DIR)
     except FileNotFoundError:
         if not create:
             return None
+    made = [place for place in (root, *root.parents) if not place.exists()]
     root.mkdir(parents=True, exist_ok=True)
+    for place in made if fsync else ():
+        _sync(place.parent)
     return os.open(root, _OPEN_DIR)
+
+
+def _sync(place: Path) -> None:
+    """Make the names in a folder durable: an object is only as durable as the path to it."""
+    handle = os.open(place, _OPEN_DIR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _open_part(handle: int, part: str, *, create: bool, fsync: bool) -> int | None:
@@ -121,7 +133,7 @@ def translated(error: OSError, shown: str) -> TidelockError:
         return PermissionDenied(f"{shown}: {said}", hint="check the owner and mode of the folder")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return InvalidInput(
-            f"{shown}: a part of the path is a link or a file",
+            f"{shown}: a part of the path is a link, or a file of the wrong kind",
             hint="the local store follows no links below its root",
         )
     if error.errno == errno.EISDIR:

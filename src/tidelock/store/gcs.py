@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from urllib.parse import quote, urlencode, urlsplit
 
 from tidelock.base.clock import Clock, SystemClock
-from tidelock.base.errors import ConfigInvalid, DataCorrupt, NotFound, TidelockError
+from tidelock.base.errors import ConfigInvalid, DataCorrupt, InvalidInput, NotFound, TidelockError
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.base.outcome import Landed
 from tidelock.store import options
@@ -300,6 +300,10 @@ def _condition(mode: PutMode) -> dict[str, str]:
         case Create():
             return {"ifGenerationMatch": "0"}
         case Match(version):
+            if not (version.isascii() and version.isdecimal()):
+                raise InvalidInput(
+                    f"{version!a} is not a generation", hint="give one that this store returned"
+                )
             return {"ifGenerationMatch": version}
         case Overwrite():
             return {}

@@ -21,6 +21,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util import Retry, Timeout, create_urllib3_context
 
 from tidelock.base.clock import Clock
+from tidelock.base.errors import ConfigInvalid
 from tidelock.base.limits import CONNECTION_IDLE_MS_MAX, CONNECTIONS_MAX
 
 if TYPE_CHECKING:
@@ -149,10 +150,7 @@ class Transport:
         if scheme == "https":
             options["ssl_context"] = _tls(self._ca_file)
         proxy = _proxy_for(scheme, host)
-        manager = (
-            urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
-        )
-        pool = manager.connection_from_host(host, url.port, scheme)
+        pool = _manager(proxy, options).connection_from_host(host, url.port, scheme)
         kind = _PoliteTls if isinstance(pool, urllib3.HTTPSConnectionPool) else _Polite
         pool.ConnectionCls = cast(
             "Any", partial(kind, clock=self._clock, secret_query=self._secret_query)
@@ -252,8 +250,13 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
     context = create_urllib3_context()
     if ca_file is None:
         context.load_default_certs()
-    else:
+        return context
+    try:
         context.load_verify_locations(ca_file)
+    except OSError as error:
+        raise ConfigInvalid(
+            f"the authorities in {ca_file} cannot be loaded", hint="name a file of certificates"
+        ) from error
     return context
 
 
@@ -261,6 +264,19 @@ def _proxy_for(scheme: str, host: str) -> str | None:
     if urllib.request.proxy_bypass(host):
         return None
     return urllib.request.getproxies().get(scheme)
+
+
+def _manager(proxy: str | None, options: dict[str, Any]) -> urllib3.PoolManager:
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    try:
+        return urllib3.ProxyManager(proxy, **options)
+    except (failures.LocationValueError, failures.ProxySchemeUnknown) as error:
+        # The URL itself is not shown: it may hold a password.
+        raise ConfigInvalid(
+            "the proxy named by the environment is not an http or https URL",
+            hint="check HTTP_PROXY and HTTPS_PROXY",
+        ) from error
 
 
 def _failure(error: Exception, timeout_ms: float) -> NotSent | NoReply:

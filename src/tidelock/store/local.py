@@ -12,12 +12,14 @@ Does not guarantee:
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidelock.base.clock import Clock, SystemClock
+from tidelock.base.errors import InvalidInput
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.base.limits import TEMP_AGE_MS
 from tidelock.base.outcome import Landed
@@ -33,7 +35,7 @@ from tidelock.store.contract import (
     StoredObject,
     Unclear,
 )
-from tidelock.store.uri import checked_key, checked_prefix
+from tidelock.store.uri import checked_key, checked_prefix, is_key
 
 _TEMP_PREFIX = ".tidelock-"
 _TEMP_SUFFIX = ".tmp"
@@ -88,6 +90,8 @@ class LocalStore:
         try:
             with folder.opened(self._root, parts, create=False, fsync=False) as handle:
                 found = None if handle is None else _stat(handle, name)
+                if found is not None:
+                    _check_is_object(found)
         except OSError as error:
             folder.fail(error, self._shown(key))
         return None if found is None else _meta(key, found)
@@ -141,17 +145,14 @@ class LocalStore:
             return Refused()
         temp, version = self._write_temp(handle, body, above_ns=found.st_mtime_ns if found else 0)
         try:
-            if isinstance(mode, Create):
-                landed = _link(handle, temp, name)
-            else:
-                with folder.exclusive(handle, self._clock, shown):
-                    landed = not _condition_fails(_stat(handle, name), mode)
-                    if landed:
-                        os.rename(temp, name, src_dir_fd=handle, dst_dir_fd=handle)
-                        temp = ""
+            landed = self._name(handle, temp, name, mode, shown)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # The device failed in the middle of a change of the folder: before or after, who knows.
+            return Unclear(f"{shown}: {error.strerror} while giving the object its name")
         finally:
-            if temp:
-                _unlink_quietly(handle, temp)
+            _unlink_quietly(handle, temp)
         if not landed:
             return Refused()
         try:
@@ -160,6 +161,16 @@ class LocalStore:
             # Visible, but perhaps not durable: the one answer that is neither.
             return Unclear(f"{shown}: {error.strerror} while making the name durable")
         return Landed(version)
+
+    def _name(self, handle: int, temp: str, name: str, mode: PutMode, shown: str) -> bool:
+        """Give the temporary file the object's name if the condition holds at that moment."""
+        if isinstance(mode, Create):
+            return _link(handle, temp, name)
+        with folder.exclusive(handle, self._clock, shown):
+            if _condition_fails(_stat(handle, name), mode):
+                return False
+            os.rename(temp, name, src_dir_fd=handle, dst_dir_fd=handle)
+        return True
 
     def _write_temp(self, handle: int, body: bytes, *, above_ns: int) -> tuple[str, str]:
         """Write `body` under a temporary name and return that name and the version it will have.
@@ -192,7 +203,12 @@ class LocalStore:
 
     def _walk(self, handle: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         with os.scandir(handle) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            # Others may leave names here that no key can have; they are not objects.
+            found = [
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if is_key(entry.name)
+            ]
         # A folder sorts as its name with a slash: that is how keys below it compare.
         found.sort(key=lambda item: (item[0] + "/" if item[1] else item[0]).encode())
         for name, is_folder in found:
@@ -236,6 +252,8 @@ class LocalStore:
 
 def _parted(key: str) -> tuple[list[str], str]:
     *parts, name = checked_key(key).split("/")
+    if _is_temp(name):
+        raise InvalidInput(f"{key} is not a key: the local store names its temporary files so")
     return parts, name
 
 
@@ -258,11 +276,12 @@ def _link(handle: int, temp: str, name: str) -> bool:
 
 
 def _read(handle: int, name: str, start: int, end: int | None) -> StoredObject:
-    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+    # Without waiting: a pipe by that name would keep its reader for ever.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    file = os.open(name, flags, dir_fd=handle)
     try:
         status = os.fstat(file)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(21, "Is a directory")
+        _check_is_object(status)
         stop = status.st_size if end is None else min(end, status.st_size)
         body = bytearray()
         while start + len(body) < stop:
@@ -273,6 +292,14 @@ def _read(handle: int, name: str, start: int, end: int | None) -> StoredObject:
         return StoredObject(bytes(body), _version(status), status.st_mtime_ns // _NS_PER_MS)
     finally:
         os.close(file)
+
+
+def _check_is_object(status: os.stat_result) -> None:
+    """Refuse what is neither a file nor absent, in the words `folder.translated` knows."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def _stat(handle: int, name: str) -> os.stat_result | None:

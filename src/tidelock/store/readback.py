@@ -48,7 +48,14 @@ def put_checked(
     busy = ""
     for attempt in range(patience.tries):
         asked_ms: int | None = None
-        match store.put(key, body, mode):
+        try:
+            reply = store.put(key, body, mode)
+        except TidelockError as error:
+            if not unclear:
+                raise
+            # This try wrote nothing, but an earlier one may still land.
+            return Unknown(f"{unclear[-1]}; then: {error}")
+        match reply:
             case Landed() as landed:
                 return landed
             case Busy(asked_ms, cause):

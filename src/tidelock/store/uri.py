@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +16,12 @@ _S3 = ("s3", "s3a")
 _GCS = ("gs",)
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 SCHEMES = ("file", "memory", *_S3, *_GCS, *_AZURE)
+
+
+@lru_cache(maxsize=1_024)
+def is_key(key: str) -> bool:
+    """Tell whether `key` can name an object."""
+    return key != "" and not _problem(key)
 
 
 def checked_key(key: str) -> str:

@@ -26,7 +26,9 @@ TIMEOUT_S = 300
 _VERDICT_CODES = frozenset({0, 11, 12, 13})
 
 _COUNTS = re.compile(
-    r"(\d[\d,]*) states generated.*?(\d[\d,]*) distinct states found.*?(\d[\d,]*) states left on queue"
+    r"(\d[\d,]*) states generated.*?"
+    r"(\d[\d,]*) distinct states found.*?"
+    r"(\d[\d,]*) states left on queue"
 )
 _DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
 _STEP = re.compile(r"^State \d+: <(\w+)", re.MULTILINE)
@@ -39,7 +41,7 @@ _VIOLATIONS = (
 
 
 class TlcFailed(TidelockError):
-    """TLC gave no verdict: the specification does not parse, a run was cut short, or memory ran out."""
+    """TLC gave no verdict: the specification does not parse, or a run was cut short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,9 @@ def run_tlc(
             ) from late
         elapsed_s = time.monotonic() - started
     if done.returncode not in _VERDICT_CODES:
-        tail = "\n".join(done.stdout.splitlines()[-20:])
+        said = "\n".join([*done.stdout.splitlines()[-20:], done.stderr])
         raise TlcFailed(
-            f"{spec.name} with {config.name}: TLC exited with {done.returncode}\n{tail}\n{done.stderr}",
+            f"{spec.name} with {config.name}: TLC exited with {done.returncode}\n{said}",
             hint="run the same command by hand; the lines above name the place",
         )
     return parse_output(done.stdout, elapsed_s=elapsed_s)
@@ -159,12 +161,13 @@ def override(config: str, constants: Mapping[str, str]) -> str:
         TlcFailed: the configuration has no such constant.
     """
     for name, value in constants.items():
-        line = re.compile(rf"^(\s*{re.escape(name)}) = .*$", re.MULTILINE)
-        if line.search(config) is None:
+        line = re.compile(rf"^(\s*{re.escape(name)} = ).*$", re.MULTILINE)
+        found = line.search(config)
+        if found is None:
             raise TlcFailed(
                 f"the configuration sets no constant {name}", hint="add a line `Name = value`"
             )
-        config = line.sub(lambda found, value=value: f"{found[1]} = {value}", config)
+        config = config[: found.end(1)] + value + config[found.end() :]
     return config
 
 

@@ -14,7 +14,7 @@ from tidelock.testing.explore.bounds import DRIFT_MS, MARGIN_MS, Bounds
 from tidelock.testing.explore.values import Asked, Client, Landing, Role, Stored, StoredCounter
 
 RESTING = (Phase.IDLE, Phase.HOLDING, Phase.LOST, Phase.CLOSED)
-UNASKED = (e.Tick, e.OwnerGone)
+UNASKED = (e.Tick, e.OwnerGone, e.Abandon)
 """Events that nobody waits for: they end nothing and ask for nothing."""
 
 
@@ -78,6 +78,8 @@ def effects(event: e.Event, before: State, after: State, told: Sequence[e.Effect
     if isinstance(event, UNASKED):
         if asks or ends:
             raise Broken("P29", f"{type(event).__name__} while {before.phase.value} said {told}")
+        if isinstance(event, e.Abandon) and after.phase not in RESTING:
+            raise Broken("stuck", f"{after.phase.value} after it was cut short")
         return
     if asks + ends != 1:
         raise Broken("stuck", f"{asks} requests and {ends} results while {before.phase.value}")
@@ -85,8 +87,12 @@ def effects(event: e.Event, before: State, after: State, told: Sequence[e.Effect
         raise Broken("stuck", f"{after.phase.value} with {asks} requests under way")
 
 
-def request(client: Client, role: Role, real_ms: int, bounds: Bounds) -> None:
+def request(
+    client: Client, role: Role, asked: e.Request, real_ms: int, bounds: Bounds
+) -> None:
     """Check a write when it is sent: nothing extends a grant that is over (L7, L10, L11, P20)."""
+    if isinstance(asked, e.WriteRecord) and client.token not in (0, asked.record.token):
+        raise Broken("L4", f"{client.state.owner} holds {client.token}, writes {asked.record.token}")
     if role is not Role.RENEWAL:
         return
     if client.over:
@@ -98,6 +104,12 @@ def request(client: Client, role: Role, real_ms: int, bounds: Bounds) -> None:
 def deadline_ms(client: Client, bounds: Bounds) -> int:
     """Return when the client must stop, counted from the last sending known to have landed (P9)."""
     return client.basis_ms + bounds.validity_ms - MARGIN_MS
+
+
+def grant(client: Client, real_ms: int, bounds: Bounds) -> None:
+    """Check that a grant is told before its deadline (P15)."""
+    if real_ms >= deadline_ms(client, bounds):
+        raise Broken("L3", f"{client.state.owner} was told Granted at or after its deadline")
 
 
 def belief(client: Client, real_ms: int, bounds: Bounds) -> None:

@@ -13,7 +13,7 @@ from tidelock.lock.machine import step
 from tidelock.lock.state import Phase, Standing, State, standing
 from tidelock.store.contract import Busy, PutReply, Refused, Unclear
 from tidelock.testing.explore import checks
-from tidelock.testing.explore.bounds import EPOCH_MS, GRID_MS, Bounds
+from tidelock.testing.explore.bounds import EPOCH_MS, INSTANTS_MS, Bounds
 from tidelock.testing.explore.checks import Broken
 from tidelock.testing.explore.values import Answered, Asked, Client, Role, Stray
 
@@ -75,7 +75,7 @@ class Steps:
         """Tell whether the owner is told HELD or UNSURE at `time`, and check that it may be."""
         believes = standing(client.state, _now(client, time)) in (Standing.HELD, Standing.UNSURE)
         if believes:
-            checks.belief(client, time * GRID_MS, self._bounds)
+            checks.belief(client, INSTANTS_MS[time], self._bounds)
         return believes
 
     def _operations(self, client: Client, now: Now, nonce: int) -> Iterator[Move]:
@@ -93,6 +93,14 @@ class Steps:
                 yield move
 
     def _answers(self, client: Client, owner: int, now: Now, nonce: int) -> Iterator[Move]:
+        cut = self._move(
+            "cut short", replace(client, flight=None), e.Abandon(now), nonce, fault=True
+        )
+        match client.flight:
+            case Asked(e.WriteRecord() | e.WriteCounter()) as asked:
+                yield replace(cut, stray=Stray(owner, asked))
+            case _:
+                yield cut
         match client.flight:
             case Answered(answer):
                 yield self._answer("the answer arrives", client, now, nonce, answer)
@@ -166,9 +174,9 @@ class Steps:
                         raise Broken("P29", "the owner was told twice of one loss")
                     moved = replace(moved, told=True, over=True)
                 case e.Done(e.Granted(token)):
-                    moved, granted = self._believe(client, moved, token)
+                    moved, granted = self._believe(client, moved, token, event.now)
                 case e.Done(e.Renewed()):
-                    moved = replace(moved, basis_ms=client.sent_ms, sent_ms=0)
+                    moved = replace(moved, basis_ms=client.sent_ms)
                     renewed = after.grant.version if after.grant else ""
                 case e.Done(ended):
                     checks.result(client, ended)
@@ -180,7 +188,9 @@ class Steps:
             raise Broken("P29", "the deadline passed unnoticed by a tick")
         return Move(says, _forget(moved), fault=fault, granted=granted, renewed=renewed)
 
-    def _believe(self, before: Client, after: Client, token: int) -> tuple[Client, str]:
+    def _believe(
+        self, before: Client, after: Client, token: int, now: Now
+    ) -> tuple[Client, str]:
         grant = after.state.grant
         if grant is None or after.state.phase is not Phase.HOLDING or grant.record.token != token:
             raise Broken("L12", f"Granted({token}) without such a grant")
@@ -189,8 +199,14 @@ class Steps:
                 raise Broken("L12", "asking again gave another token")
             return after, ""
         fresh = replace(
-            after, basis_ms=before.sent_ms, sent_ms=0, over=False, told=False, released=False
+            after,
+            basis_ms=before.sent_ms,
+            over=False,
+            told=False,
+            released=False,
+            token=token,
         )
+        checks.grant(fresh, now.monotonic_ms, self._bounds)
         return fresh, grant.record.nonce
 
     def _ask(self, client: Client, request: e.Request, now: Now) -> Client:
@@ -199,7 +215,7 @@ class Steps:
         role = ROLES.get(client.state.phase)
         if role is None:
             raise Broken("stuck", f"a write while {client.state.phase.value}")
-        checks.request(client, role, now.monotonic_ms, self._bounds)
+        checks.request(client, role, request, now.monotonic_ms, self._bounds)
         asked = Asked(request, role, now.wall_epoch_ms)
         if role in (Role.GRANT, Role.RENEWAL):
             return replace(client, flight=asked, sent_ms=now.monotonic_ms)
@@ -210,7 +226,7 @@ _LOST = Unclear("no answer")
 
 
 def _now(client: Client, time: int) -> Now:
-    real_ms = time * GRID_MS
+    real_ms = INSTANTS_MS[time]
     return Now(monotonic_ms=real_ms, wall_epoch_ms=EPOCH_MS + real_ms + client.skew_ms)
 
 
@@ -236,9 +252,7 @@ def _forget(client: Client) -> Client:
     basis_ms = client.basis_ms if phase in KEEPING else 0
     if phase is Phase.LOST:
         # Whatever happens now, the owner has been told and must not be told again.
-        return replace(client, sent_ms=0, basis_ms=0, released=False)
+        return replace(client, sent_ms=0, basis_ms=0, released=False, token=0)
     if client.state.grant is None:
-        return replace(
-            client, sent_ms=sent_ms, basis_ms=0, over=False, told=False, released=False
-        )
+        return Client(client.state, client.left, client.skew_ms, client.flight, sent_ms)
     return replace(client, sent_ms=sent_ms, basis_ms=basis_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelock.testing.explore.bounds import GRID_MS
+from tidelock.testing.explore.bounds import INSTANTS_MS
 from tidelock.testing.explore.checks import short
 from tidelock.testing.explore.values import Asked, Client, Stored
 from tidelock.testing.explore.world import COUNTER, FIRST, LOCK, STRAYS, TIME, World, Worlds
@@ -12,7 +12,7 @@ def describe(worlds: Worlds, world: World) -> str:
     """Return the time, the lock object, the counter and the clients in one line."""
     counter = worlds.counters.parts[world[COUNTER]]
     parts = [
-        f"{world[TIME] * GRID_MS:>4} ms",
+        f"{INSTANTS_MS[world[TIME]]:>4} ms",
         f"[{_stored(worlds.locks.parts[world[LOCK]])}]",
         f"counter {counter.counter.ceiling if counter else '-'}",
         *(_client(worlds.clients.parts[name]) for name in world[FIRST:]),

@@ -73,7 +73,7 @@ class Client:
 
     `sent_ms` is when its last grant or renewal was sent, `basis_ms` when the last one known to
     have landed was. `over`: nothing may extend this grant any more. `told`: the owner heard of the
-    loss. `released`: a release of this grant did land.
+    loss. `released`: a release of this grant did land. `token` is what the owner was given.
     """
 
     state: State
@@ -85,6 +85,7 @@ class Client:
     over: bool = False
     told: bool = False
     released: bool = False
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tidelock.lock.record import Counter, Record
 from tidelock.lock.state import State
 from tidelock.store.contract import Create, Match, PutMode, Refused
 from tidelock.testing.explore import checks
-from tidelock.testing.explore.bounds import DRIFT_MS, EPOCH_MS, GRID_MS, OWNERS, Bounds
+from tidelock.testing.explore.bounds import DRIFT_MS, EPOCH_MS, INSTANTS_MS, OWNERS, Bounds
 from tidelock.testing.explore.checks import Broken
 from tidelock.testing.explore.clients import AWAITING, Move, Steps
 from tidelock.testing.explore.values import (
@@ -55,6 +55,7 @@ class Worlds:
         """Make the parts of the first worlds."""
         self.bounds = bounds
         self.steps = Steps(bounds)
+        self._disorderly = MEDDLED if bounds.exclusive else 0
         self.fired: Tally[str] = Tally()
         self.clients: Names[Client] = Names()
         self.locks: Names[Stored | None] = Names()
@@ -131,7 +132,7 @@ class Worlds:
                 believes = self.steps.believes(self.clients.parts[name], time)
                 self._believes[name, time] = believes
             believers += believes
-        if not believers or world[LEFT] >= MEDDLED:
+        if not believers or world[LEFT] >= self._disorderly:
             return
         if believers > 1:
             raise Broken("exclusion", "two owners believe to hold the lock at the same time")
@@ -266,7 +267,7 @@ class Worlds:
         places = [at for at, one in enumerate(log) if one.nonce == move.granted]
         mine = places[0] if places else None
         counter = self.counters.parts[world[COUNTER]]
-        orderly = world[LEFT] < MEDDLED
+        orderly = world[LEFT] < self._disorderly
         try:
             checks.granted(
                 log, mine, ceiling=counter.counter.ceiling if counter else 0, orderly=orderly
@@ -283,7 +284,7 @@ class Worlds:
 
     def _renewed(self, world: World, owner: int, move: Move) -> None:
         lock = self.locks.parts[world[LOCK]]
-        if world[LEFT] < MEDDLED and (lock is None or lock.version != move.renewed):
+        if world[LEFT] < self._disorderly and (lock is None or lock.version != move.renewed):
             broken = Broken("L5", "Renewed was said of a record that is not there")
             broken.move = move.says
             raise broken
@@ -391,7 +392,7 @@ class Worlds:
         if left % MEDDLED >= JUMP:
             for place in range(FIRST, len(world)):
                 client = self.clients.parts[world[place]]
-                jumped = replace(client, skew_ms=DRIFT_MS - client.skew_ms)
+                jumped = replace(client, skew_ms=self.bounds.skew_ms - client.skew_ms)
                 changed = self._changed(world, place, self.clients.number(jumped), JUMP)
                 follows.append((f"{client.state.owner}: its wall clock jumps", changed))
 
@@ -407,7 +408,7 @@ class Worlds:
         Its clock is ahead by the drift, the worst within the band. It never reads ours again.
         """
         stored = self.locks.parts[lock]
-        wall = EPOCH_MS + time * GRID_MS + DRIFT_MS
+        wall = EPOCH_MS + INSTANTS_MS[time] + DRIFT_MS
         live = Record(False, wall + self.bounds.validity_ms, "J")
         version = f"J:{nonce}"
         if stored is None:

@@ -1,4 +1,8 @@
-"""Azurite: the blob service of Azure Storage, in memory."""
+"""Azurite: the blob service of Azure Storage, in memory.
+
+Guarantees: conditions on PUT and DELETE are honoured, also in a race. As in Azure, creating a blob
+that exists gives 409 and every other failed condition 412.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""fake-gcs-server: the JSON API of Google Cloud Storage, in memory."""
+"""fake-gcs-server: the JSON API of Google Cloud Storage, in memory.
+
+Guarantees: `ifGenerationMatch` on media and multipart uploads is honoured, also in a race.
+Does not guarantee: conditions on deletes, which this version ignores; uploads by the XML API, which
+it refuses.
+"""
 
 from __future__ import annotations
 

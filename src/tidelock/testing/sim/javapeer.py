@@ -18,7 +18,6 @@ from tidelock.lock.record import Record
 from tidelock.lock.session import Pause
 from tidelock.store.contract import Busy, Create, Match, PutMode, PutReply, Refused, StoredObject
 from tidelock.testing.sim.clocks import VirtualClock
-from tidelock.testing.sim.history import Overlap
 from tidelock.testing.sim.plan import Fault
 from tidelock.testing.sim.process import Body, Process
 
@@ -64,7 +63,8 @@ class JavaPeer(Process):
 
     def perform(self, request: Any) -> Any:
         """Carry out a request; an exception of the store is an unknown error to Java."""
-        store = self.world.store
+        store, landings = self.world.store, self.world.history.landings
+        before = len(landings)
         try:
             if isinstance(request, JavaGet):
                 return store.get(LOCK_KEY)
@@ -72,21 +72,17 @@ class JavaPeer(Process):
             reply = store.put(LOCK_KEY, _encoded(request.record), request.mode)
         except TidelockError as error:
             return error
-        if isinstance(reply, Landed) and store.history_grew_by_grant():
-            self._took_over()
+        if len(landings) > before and not request.record.expired:
+            replaced = landings[-1].replaced
+            if replaced is None or replaced.expired or replaced.owner != self._owner:
+                self._took_over()
         return reply
 
     def _took_over(self) -> None:
         """Note who of ours believes while Java takes the lock: nobody may."""
         world = self.world
         world.fire(Fault.JAVA, "grant")
-        seq = len(world.history.landings) - 1
-        for client in world.clients:
-            if client.alive and client.holding is not None and client.believes():
-                overlap = Overlap(
-                    world.now, self.index, seq, client.index, client.holding.grant_seq
-                )
-                world.history.overlaps.append(overlap)
+        world.note_believers(self.index, len(world.history.landings) - 1)
 
     def script(self) -> Body:
         """Lock, work, unlock."""
@@ -134,11 +130,12 @@ class JavaPeer(Process):
 
     def _beat(self) -> Body:
         """Renew at a fixed rate; only a refusal stops it."""
-        while self._beating and self._held is not None:
+        while True:
             yield Pause(self.world.plan.lease.renew_ms)
-            if not self._beating or self._held is None:
+            held = self._held
+            if not self._beating or held is None:
                 return
-            yield from self._put(Match(self._held[0]), expired=False)
+            yield from self._put(Match(held[0]), expired=False)
 
     def _unlock(self) -> Body:
         for pause_ms in (*_UNLOCK_PAUSES_MS, None):

@@ -64,6 +64,10 @@ class Network:
                 self._fired(process, fault)
                 there = gives_up + world.plan.lease.validity_ms * 3 * world.random() ** 2
                 world.disturb_until(there)
+            elif fault is Fault.SLOW:
+                self._fired(process, fault)
+                there = leaves + self._timeout_ms * 0.95 * world.random()
+        process.flying += 1
         if there + back >= gives_up:
             world.at(there, self._unheard, (process, request), fate)
             world.at(gives_up, self._timed_out, (process, thread, request))
@@ -83,6 +87,7 @@ class Network:
 
     def _perform(self, process: Process, request: Any, fate: Fate) -> Any:
         world = self._world
+        process.flying -= 1
         if process.denied_until > world.now:
             fate = Fate.DENIED
             world.fire(Fault.DENIED, process.phase)

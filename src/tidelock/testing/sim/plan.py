@@ -35,11 +35,13 @@ class Fault(Enum):
     UNAVAILABLE = "F4 503"
     UNAVAILABLE_ASKING = "F4 503 with Retry-After"
     REFUSED = "F5 genuine 412"
-    DELAYED = "F6 lands late"
+    DELAYED = "F6 lands after the time-out"
+    SLOW = "F6 lands late"
     STALE = "F7 stale read"
     CLOCK = "F8 wall clock moved"
     PAUSE = "F9 pause"
     OWNER_DEATH = "F10 owner thread died"
+    INTERRUPTED = "F10 interrupted"
     CRASH = "F10 killed"
     RESTART = "F10 restarted"
     GARBAGE = "F12 garbage record"
@@ -63,6 +65,7 @@ ON_REQUESTS = (
     Fault.THROTTLED,
     Fault.UNAVAILABLE,
     Fault.DELAYED,
+    Fault.SLOW,
     Fault.STALE,
 )
 """Faults drawn for each request on its own."""
@@ -85,10 +88,18 @@ BY_NEMESIS = (
 BY_OPERATOR = (Fault.GARBAGE, Fault.FORCED, Fault.EDITED, Fault.DELETED)
 _SWITCHES = tuple(
     dict.fromkeys(
-        (*ON_REQUESTS, *BY_NEMESIS, Fault.PAUSE, Fault.BEAT_TWICE, Fault.BEAT_LATE, Fault.JAVA)
+        (
+            *ON_REQUESTS,
+            *BY_NEMESIS,
+            Fault.PAUSE,
+            Fault.INTERRUPTED,
+            Fault.BEAT_TWICE,
+            Fault.BEAT_LATE,
+            Fault.JAVA,
+        )
     )
 )
-_SHARE = {fault: 0.08 for fault in BY_OPERATOR} | {Fault.JAVA: 0.2, Fault.STALE: 0.15}
+_SHARE = dict.fromkeys(BY_OPERATOR, 0.08) | {Fault.JAVA: 0.2, Fault.STALE: 0.15}
 _USUAL_SHARE = 0.35
 
 

@@ -49,6 +49,7 @@ class Process:
         self.cut_off_until = 0.0
         self.replies_cut_until = 0.0
         self.denied_until = 0.0
+        self.flying = 0
         self._mutex_taken = False
         self._mutex_wanted: deque[Thread] = deque()
 
@@ -66,7 +67,7 @@ class Process:
         """Carry out `request` at the store, and return the answer in the process's words."""
         raise NotImplementedError
 
-    def asking(self, thread: Thread, request: Any) -> None:
+    def asking(self, request: Any) -> None:
         """Take note of a request that leaves now."""
 
     def answered(self, request: Any, answer: Any) -> None:
@@ -127,8 +128,18 @@ class Process:
             thread.asked = asked
             if world.trace is not None:
                 world.say(self.name, f"{thread.name} asks {asked}")
-            self.asking(thread, asked)
+            self.asking(asked)
             world.network.send(self, thread, asked)
+
+    def send_unheard(self, asked: Any) -> None:
+        """Send a request whose answer nobody will wait for."""
+        if type(asked) is not Pause:
+            if self.world.trace is not None:
+                self.world.say(self.name, f"is interrupted while it asks {asked}")
+            self.asking(asked)
+            nobody = Thread("nobody", _deaf())
+            next(nobody.body)
+            self.world.network.send(self, nobody, asked)
 
     def free_mutex(self) -> None:
         """Let the next thread have the mutex."""
@@ -170,3 +181,7 @@ class Process:
         if world.trace is not None:
             world.say(self.name, f"{touch} found {bases}")
         self.resume(thread, bases)
+
+
+def _deaf() -> Body:
+    yield

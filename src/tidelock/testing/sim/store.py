@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
+from typing import TypeVar
 
 from tidelock.base.clock import Clock
-from tidelock.base.errors import PermissionDenied, StoreUnreachable, Throttled
+from tidelock.base.errors import DataCorrupt, PermissionDenied, StoreUnreachable, Throttled
 from tidelock.base.outcome import Landed
-from tidelock.lock.objects import LOCK_KEY
-from tidelock.lock.record import Record
+from tidelock.lock.objects import LOCK_KEY, TOKENS_KEY
+from tidelock.lock.record import Record, decode, decode_counter
 from tidelock.store.contract import (
     Busy,
     Overwrite,
@@ -25,6 +26,8 @@ from tidelock.testing.sim.history import History, Landing, Sent
 from tidelock.testing.sim.plan import Fault
 
 OPERATOR = "an operator"
+
+_Read = TypeVar("_Read")
 
 
 class Fate(Enum):
@@ -70,6 +73,7 @@ class SimStore(MemoryStore):
         self.sent: Sent | None = None
         self.current: Record | None = None
         self.garbage = False
+        self.counter_garbage = False
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Return the object, as far as the fate of the request allows."""
@@ -104,9 +108,13 @@ class SimStore(MemoryStore):
             case Fate.DENIED:
                 raise PermissionDenied(f"{key}: 403")
 
-    def meddle(self, key: str, body: bytes | None, record: Record | None) -> None:
+    def hand_over(self) -> None:
+        """Let an operator write next, undisturbed."""
+        self.fate, self.author, self.sent = Fate.PASS, OPERATOR, None
+
+    def meddle(self, key: str, body: bytes | None) -> None:
         """Let an operator replace (or, with None, delete) an object without asking anybody."""
-        self.fate, self.author, self.record, self.sent = Fate.PASS, OPERATOR, record, None
+        self.hand_over()
         if body is not None:
             self._write(key, body, Overwrite())
             return
@@ -125,9 +133,16 @@ class SimStore(MemoryStore):
         at = self._time_ms()
         if self.staleness_ms:
             self._past.setdefault(key, []).append((at, self._objects.get(key)))
+        history = self._history
+        by_operator = self.author is OPERATOR
+        if key == TOKENS_KEY:
+            if self.counter_garbage and not by_operator:
+                history.broken.append(f"L8: {self.author} replaced an unreadable token counter")
+            self.counter_garbage = by_operator and self._read(key, decode_counter) is None
         if key != LOCK_KEY:
             return
-        history = self._history
+        if by_operator:
+            self.record = self._read(key, decode)
         landing = Landing(
             len(history.landings),
             at,
@@ -142,6 +157,14 @@ class SimStore(MemoryStore):
             history.landed_by_nonce.setdefault(self.sent.record.nonce, landing)
         self.current = self.record
         self.garbage = self.record is None and key in self._objects
+
+    def _read(self, key: str, decoder: Callable[[bytes], _Read]) -> _Read | None:
+        """Return what an operator left there; None for nothing, and for garbage."""
+        stored = self._objects.get(key)
+        try:
+            return decoder(stored.body) if stored is not None else None
+        except DataCorrupt:
+            return None
 
     def _then(self, key: str) -> StoredObject | None:
         """Return the object as it was `staleness_ms` ago."""

@@ -1,0 +1,1 @@
+"""The command line: `tidelock lock …` and `tidelock demo`, a module for each command."""

@@ -1,0 +1,167 @@
+"""The program `tidelock`: its commands, and what becomes of their errors.
+
+Every error ends as a sentence and an exit code. A traceback is shown to nobody who did not ask for
+one with TIDELOCK_DEBUG=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from tidelock.base.errors import Kind, TidelockError
+from tidelock.ops.cli.acquire import acquire
+from tidelock.ops.cli.audit import audit
+from tidelock.ops.cli.demo import demo
+from tidelock.ops.cli.doctor import doctor
+from tidelock.ops.cli.force_release import force_release
+from tidelock.ops.cli.output import Output, error_facts, kind_of
+from tidelock.ops.cli.run import run as run_under_lock
+from tidelock.ops.cli.status import status
+from tidelock.ops.cli.stopping import Stopped
+from tidelock.ops.cli.watch import watch
+
+EXIT_INTERNAL = 70
+"""EX_SOFTWARE of sysexits.h: the program is wrong, not its user."""
+EXIT_INTERRUPTED = 130
+
+_SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+app = typer.Typer(help="Many writers on one lakehouse table, safely.", **_SETTINGS)
+lock_app = typer.Typer(help="Take, show, mend and audit locks.", **_SETTINGS)
+app.add_typer(lock_app, name="lock")
+lock_app.command("acquire")(acquire)
+lock_app.command("run")(run_under_lock)
+lock_app.command("status")(status)
+lock_app.command("watch")(watch)
+lock_app.command("force-release")(force_release)
+lock_app.command("audit")(audit)
+lock_app.command("doctor")(doctor)
+app.command("demo")(demo)
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if value:
+        typer.echo(f"tidelock {version('tidelock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and end.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Many writers on one lakehouse table, safely, with nothing to run but the storage itself."""
+
+
+def run() -> None:
+    """Run the program with the arguments of this process, and end it."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(args: list[str]) -> int:
+    """Run one command; return its exit code."""
+    debug = os.environ.get("TIDELOCK_DEBUG", "") not in ("", "0")
+    _prepare(debug=debug)
+    try:
+        code = app(args=args, prog_name="tidelock", standalone_mode=False)
+        sys.stdout.flush()
+    except Stopped as stopped:
+        return stopped.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except typer.Abort:
+        # A question was answered by Ctrl-C or by the end of the input.
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _hang_up()
+    except TidelockError as error:
+        _complain(args, kind_of(error), error.message, error.hint)
+        if debug:
+            traceback.print_exc()
+        return error.kind.exit_code
+    except Exception as error:  # noqa: BLE001 - the last line of defence before the user
+        return _failed(args, error, debug=debug)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(args: list[str], error: Exception, *, debug: bool) -> int:
+    """End after an error that is not one of ours: a wrong call of the program, or a bug in it."""
+    describe = getattr(error, "format_message", None)
+    if callable(describe):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "tidelock"
+        message = str(describe())
+        if message:
+            _complain(args, Kind.INVALID_INPUT.name.lower(), message, f"see `{command} --help`")
+        return Kind.INVALID_INPUT.exit_code
+    _complain(
+        args,
+        "internal",
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a bug in tidelock; run it again with TIDELOCK_DEBUG=1 for the traceback",
+    )
+    if debug:
+        traceback.print_exc()
+    return EXIT_INTERNAL
+
+
+def _complain(args: list[str], kind: str, message: str, hint: str) -> None:
+    own = args[: args.index("--")] if "--" in args else args
+    with contextlib.suppress(BrokenPipeError):
+        if "--json" in own:
+            stream: TextIO = sys.stderr if own[:2] == ["lock", "run"] else sys.stdout
+            stream.write(json.dumps(error_facts(kind, message, hint)) + "\n")
+            stream.flush()
+            return
+        console = Output.console(stderr=True)
+        console.print(f"tidelock: {message}", style="red")
+        if hint:
+            console.print(f"  {hint}")
+
+
+def _hang_up() -> int:
+    """End quietly when the reader of our output has gone."""
+    # The interpreter flushes once more at exit and would complain there.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return 128 + 13
+
+
+def _prepare(*, debug: bool) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIO) or hasattr(stream, "reconfigure"):
+            with contextlib.suppress(AttributeError, ValueError):
+                # A name from the command line may hold bytes that no encoding has.
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    root = logging.getLogger("tidelock")
+    root.handlers.clear()
+    handler = logging.StreamHandler()
+    if debug:
+        root.setLevel(logging.DEBUG)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    else:
+        # Commands say themselves what went wrong; the rest is warnings.
+        handler.addFilter(lambda record: record.levelno == logging.WARNING)
+        handler.setFormatter(logging.Formatter("tidelock: %(message)s"))
+    root.addHandler(handler)
+    root.propagate = False

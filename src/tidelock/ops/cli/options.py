@@ -1,0 +1,140 @@
+"""The arguments and options that commands share, and the settings they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelock.base.clock import Clock, SystemClock
+from tidelock.base.errors import ConfigInvalid, InvalidInput
+from tidelock.lock.config import RENEW_S, VALIDITY_S, LockSettings
+from tidelock.lock.driver import Lock
+from tidelock.lock.lease import Lease
+from tidelock.lock.opening import lock, refuse_unknown
+from tidelock.ops.cli.properties import read_properties
+from tidelock.store.contract import ObjectStore
+from tidelock.store.uri import open_store
+
+Resource = Annotated[
+    str,
+    typer.Argument(
+        metavar="RESOURCE",
+        help="A table's base path, or any other path or URI: file, s3, gs or abfss.",
+        show_default=False,
+    ),
+]
+Props = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prop",
+        metavar="KEY=VALUE",
+        help="A setting by Hudi's name or ours. May be repeated; wins over --props.",
+        show_default=False,
+    ),
+]
+PropsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--props", metavar="FILE", help="A Java properties file with settings.", show_default=False
+    ),
+]
+Validity = Annotated[
+    int | None,
+    typer.Option(
+        "--validity",
+        metavar="SECONDS",
+        help="How long the lock is valid without renewal: 10 or more. [default: 300]",
+        show_default=False,
+    ),
+]
+Renew = Annotated[
+    int | None,
+    typer.Option(
+        "--renew",
+        metavar="SECONDS",
+        help="How often it is renewed: at most a tenth of the validity. [default: 30]",
+        show_default=False,
+    ),
+]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        help="How long to wait for the lock; inf waits for ever."
+        " [default: hoodie.write.lock.wait_time_ms, 60 s]",
+        show_default=False,
+    ),
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Try once, do not wait.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object to a line.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A resource and the settings to reach its lock with."""
+
+    uri: str
+    settings: Mapping[str, object]
+    read: LockSettings
+
+    @property
+    def lease(self) -> Lease:
+        """The terms that contenders for this lock agree on."""
+        return self.read.lease
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this machine."""
+        return SystemClock()
+
+    def store(self) -> ObjectStore:
+        """Open the store whose root is the resource."""
+        return open_store(self.uri, self.settings)
+
+    def lock(self) -> Lock:
+        """Return the lock of the resource, not yet acquired."""
+        return lock(self.uri, settings=self.settings)
+
+    def wait_s(self, wait: float | None, *, no_wait: bool) -> float | None:
+        """Return how long to wait for the lock; None is for ever."""
+        if no_wait:
+            if wait is not None:
+                raise InvalidInput("--wait and --no-wait exclude each other")
+            return 0.0
+        if wait is None:
+            return self.read.wait_time_ms / 1000
+        return None if wait == float("inf") else wait
+
+
+def target(
+    uri: str,
+    props: Sequence[str] | None,
+    props_file: Path | None,
+    validity: int | None = None,
+    renew: int | None = None,
+) -> Target:
+    """Put the settings together: the file, then `--prop`, then the options of their own.
+
+    Raises: `ConfigInvalid`, `NotFound`.
+    """
+    settings: dict[str, object] = {}
+    if props_file is not None:
+        settings.update(read_properties(props_file))
+    for prop in props or ():
+        name, found, value = prop.partition("=")
+        if not found or not name.strip():
+            raise ConfigInvalid(f"--prop {prop!r} is not KEY=VALUE")
+        settings[name.strip()] = value
+    if validity is not None:
+        settings[VALIDITY_S.key] = validity
+        if renew is None and RENEW_S.value(settings) == RENEW_S.default:
+            settings[RENEW_S.key] = max(1, min(30, validity // 10))
+    if renew is not None:
+        settings[RENEW_S.key] = renew
+    refuse_unknown(settings)
+    return Target(uri, settings, LockSettings.read(settings))

@@ -1,0 +1,106 @@
+"""One table on S3, seen by Hudi's Java writers and by us."""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event
+
+from tests.contract.stores import s3_settings
+from tests.interop import contender
+from tidelock.lock.driver import Lock
+from tidelock.lock.objects import LOCK_KEY
+from tidelock.lock.record import Record, decode
+from tidelock.store.contract import ObjectStore
+from tidelock.store.uri import open_store
+from tidelock.testing.java import Hudi, HudiWriter, hudi_writer
+from tidelock.testing.servers import S3Server
+
+BUCKET = "tidelock-interop"
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+def signal() -> Event:
+    """Return an event that processes can share."""
+    return _spawn.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A base path, and everybody who writes there; they end with the test."""
+
+    hudi: Hudi
+    server: S3Server
+    name: str
+    stack: ExitStack
+
+    @property
+    def uri(self) -> str:
+        """The base path, as both sides are given it."""
+        return f"s3://{BUCKET}/{self.name}"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Our settings for the server."""
+        return s3_settings(self.server)
+
+    def java(self, *, endpoint: str | None = None) -> HudiWriter:
+        """Start a Java process with a lock provider of Hudi's."""
+        running = hudi_writer(self.hudi, self.server, self.uri, endpoint=endpoint)
+        return self.stack.enter_context(running)
+
+    def ours(self) -> Lock:
+        """Return a lock of ours in this process."""
+        opened = contender.our_lock(self.uri, self.settings)
+        self.stack.callback(opened.close)
+        return opened
+
+    def holder_process(self) -> SpawnProcess:
+        """Start a process that takes our lock and keeps it; return when it holds it."""
+        holding = signal()
+        process = _spawn.Process(
+            target=contender.hold, args=(self.uri, self.settings, holding), daemon=True
+        )
+        process.start()
+        self.stack.callback(process.kill)
+        assert holding.wait(30)
+        return process
+
+    def contender_process(
+        self, name: str, count: int, journal: str, marker: str, *, start: Event
+    ) -> SpawnProcess:
+        """Start a process that does critical sections under our lock, from `start` on."""
+        process = _spawn.Process(
+            target=contender.sections,
+            args=(self.uri, self.settings),
+            kwargs={
+                "name": name,
+                "count": count,
+                "journal": journal,
+                "marker": marker,
+                "start": start,
+            },
+            daemon=True,
+        )
+        process.start()
+        self.stack.callback(process.kill)
+        return process
+
+    def store(self) -> ObjectStore:
+        """Return the objects of the table."""
+        store = open_store(self.uri, self.settings)
+        self.stack.callback(store.close)
+        return store
+
+    def lock_bytes(self) -> bytes:
+        """Return the lock file as it is."""
+        found = self.store().get(LOCK_KEY)
+        assert found is not None
+        return found.body
+
+    def record(self) -> Record:
+        """Return the lock file as we read it."""
+        return decode(self.lock_bytes())

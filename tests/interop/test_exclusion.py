@@ -1,0 +1,92 @@
+"""Hudi's Java writers and this lock exclude each other on one lock file."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.interop import contender, journal
+from tests.interop.table import Table, signal
+from tidelock.testing.java import HudiWriter
+
+EACH = 50
+DEADLINE_S = 150
+
+
+def test_java_and_python_read_one_monotonic_clock(table: Table) -> None:
+    writer = table.java()
+    before = time.monotonic_ns()
+    theirs = writer.clock_ns()
+    after = time.monotonic_ns()
+    assert before < theirs < after
+
+
+def test_four_contenders_never_meet_in_200_critical_sections(table: Table, tmp_path: Path) -> None:
+    paths = str(tmp_path / "journal"), str(tmp_path / "marker")
+    start = signal()
+    ours = [table.contender_process(f"python-{n}", EACH, *paths, start=start) for n in range(2)]
+    theirs = {f"java-{n}": table.java() for n in range(2)}
+    for writer in theirs.values():
+        # A first holding alone: Java is slow until it has loaded what it needs.
+        assert writer.try_lock()
+        writer.unlock()
+    start.set()
+    for name, writer in theirs.items():
+        writer.tell("sections", name, EACH, *paths)
+    for writer in theirs.values():
+        looks = writer.answer()
+        assert isinstance(looks, int)
+        assert looks > EACH, "Hudi never found the lock held: nothing was fought over"
+    for process in ours:
+        process.join(DEADLINE_S)
+        assert process.exitcode == 0
+
+    entries = journal.read(tmp_path / "journal")
+    done = journal.sections(entries)
+    print('CHANGES', journal.changes_of_hands(done, prefix='java'))
+    assert journal.overlaps(entries) == []
+    everybody = [*theirs, "python-0", "python-1"]
+    assert Counter(section.name for section in done) == dict.fromkeys(everybody, EACH)
+    assert journal.changes_of_hands(done, prefix="java") >= 20
+    # Java drops the token from the lock file with each of its writes; ours grow all the same.
+    tokens = [section.token for section in done if section.token]
+    assert all(a < b for a, b in pairwise(tokens)), tokens
+
+
+def test_the_journal_finds_contenders_that_do_meet(table: Table, tmp_path: Path) -> None:
+    """Without a lock the same sections overlap, and all three signs say so."""
+    writer = table.java()
+    log, marker = tmp_path / "journal", tmp_path / "marker"
+    outsider = _Outsider(writer)
+    outsider.begin(log, marker)
+    for _ in range(20):
+        contender.section("python-0", 1, log, marker)
+    outsider.end()
+    signs = " ".join(journal.overlaps(journal.read(log)))
+    assert "met a marker" in signs
+    assert "began inside" in signs
+    assert "ended" in signs
+
+
+class _Outsider:
+    """A Java writer that does sections while we, who hold nothing, do them too."""
+
+    def __init__(self, writer: HudiWriter) -> None:
+        self._writer = writer
+
+    def begin(self, log: Path, marker: Path) -> None:
+        self._writer.tell("sections", "java-0", 20, log, marker)
+        end = time.monotonic() + 20
+        while not log.exists():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
+    def end(self) -> None:
+        self._writer.answer()
+
+
+pytestmark = pytest.mark.timeout(240)

@@ -1,0 +1,105 @@
+"""The lock goes from Hudi's Java writers to us and back, by release and by death."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.interop.table import Table
+from tidelock.lock.state import Standing
+
+HUDI_DRIFT_MS = 500
+OUR_WAIT_MS = 1_000
+"""Drift and grace (P10)."""
+SLACK_MS = 3_000
+"""Polls, requests and a busy machine."""
+
+
+def now_epoch_ms() -> int:
+    """Return the wall clock that the lock file speaks of."""
+    return time.time_ns() // 1_000_000
+
+
+def test_we_take_at_once_what_hudi_released(table: Table) -> None:
+    writer, ours = table.java(), table.ours()
+    assert writer.try_lock()
+    assert not ours.try_acquire()
+    writer.unlock()
+    assert ours.try_acquire()
+
+
+def test_hudi_takes_at_once_what_we_released(table: Table) -> None:
+    writer, ours = table.java(), table.ours()
+    ours.acquire(10)
+    assert not writer.try_lock()
+    ours.release()
+    assert writer.try_lock()
+    assert table.record().owner == writer.owner
+
+
+def test_hudi_waits_for_us_and_is_served(table: Table) -> None:
+    writer, ours = table.java(), table.ours()
+    ours.acquire(10)
+    writer.tell("lock", 20_000)
+    # Hudi looks once a second: let it look at least once before it may succeed.
+    time.sleep(1.2)
+    assert table.record().owner == ours.owner
+    ours.release()
+    assert writer.answer() is True
+
+
+def test_we_wait_for_hudi_and_are_served(table: Table) -> None:
+    writer, ours = table.java(), table.ours()
+    assert writer.try_lock()
+    # The sections of Hudi's own thread cannot release for us, so the unlock is sent ahead of time.
+    writer.tell("unlock")
+    assert ours.acquire(20) > 0
+    assert writer.answer() is True
+
+
+def test_renewals_keep_the_lock_on_both_sides(table: Table) -> None:
+    """Past the first validity, the holder still holds and the other side is still refused."""
+    holder, ours = table.java(), table.ours()
+    ours.acquire(10)
+    first_ms = table.record().valid_until_epoch_ms
+    while now_epoch_ms() <= first_ms + OUR_WAIT_MS:
+        assert not holder.try_lock()
+        assert ours.state is Standing.HELD
+        time.sleep(0.2)
+    ours.release()
+    assert holder.try_lock()
+    first_ms = table.record().valid_until_epoch_ms
+    while now_epoch_ms() <= first_ms + OUR_WAIT_MS:
+        assert not ours.try_acquire()
+        time.sleep(0.2)
+    holder.unlock()
+    assert ours.try_acquire()
+
+
+def test_we_replace_a_killed_hudi_holder_only_after_its_lease(table: Table) -> None:
+    writer, ours = table.java(), table.ours()
+    assert writer.try_lock()
+    writer.kill()
+    valid_until_ms = table.record().valid_until_epoch_ms
+    assert not ours.try_acquire()
+    ours.acquire(30)
+    taken_ms = now_epoch_ms()
+    assert valid_until_ms + OUR_WAIT_MS < taken_ms < valid_until_ms + OUR_WAIT_MS + SLACK_MS
+
+
+def test_hudi_replaces_a_killed_holder_of_ours_only_after_its_lease(table: Table) -> None:
+    holder = table.holder_process()
+    writer = table.java()
+    holder.kill()
+    holder.join()
+    record = table.record()
+    assert record.is_ours
+    assert not writer.try_lock()
+    while not writer.try_lock():
+        assert now_epoch_ms() < record.valid_until_epoch_ms + HUDI_DRIFT_MS + SLACK_MS
+        time.sleep(0.05)
+    assert now_epoch_ms() > record.valid_until_epoch_ms + HUDI_DRIFT_MS
+
+
+pytestmark = pytest.mark.timeout(120)

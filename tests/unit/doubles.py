@@ -1,0 +1,124 @@
+"""A clock that moves when told, and a store whose answers a test writes beforehand."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from tidelock.base.clock import Now
+from tidelock.store.contract import ObjectMeta, ObjectStore, PutMode, PutReply, StoredObject
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    """Time that passes only by `sleep_ms` and `advance`; both clocks together unless stepped."""
+
+    def __init__(self) -> None:
+        """Start somewhere; nothing depends on where."""
+        self._mutex = threading.Lock()
+        self._elapsed_ms = 1_000.0
+        self.wall_offset_ms = 0
+        self.slept_ms: list[float] = []
+        self.when_sleeping: Callable[[], None] = lambda: None
+
+    def now(self) -> Now:
+        """Read both clocks."""
+        elapsed_ms = int(self._elapsed_ms)
+        return Now(elapsed_ms, EPOCH_MS + elapsed_ms + self.wall_offset_ms)
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Let the time pass at once."""
+        self.slept_ms.append(duration_ms)
+        self.advance(duration_ms)
+        self.when_sleeping()
+
+    def advance(self, duration_ms: float) -> None:
+        """Let time pass."""
+        with self._mutex:
+            self._elapsed_ms += duration_ms
+
+
+Script = Callable[[Callable[[], PutReply]], PutReply]
+"""What a scripted put does: it may call through, before or after answering what it likes."""
+
+
+class ScriptedStore:
+    """A store whose next puts and gets go as scripted; without a script they pass through."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        """Stand before `inner`."""
+        self.inner = inner
+        self.puts: deque[Script | None] = deque()
+        self.gets: deque[Exception | None] = deque()
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[bytes] = []
+
+    @property
+    def uri(self) -> str:
+        """The place behind."""
+        return self.inner.uri
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
+        """Read, or fail as scripted."""
+        self.requests.append(("get", key))
+        problem = self.gets.popleft() if self.gets else None
+        if problem is not None:
+            raise problem
+        return self.inner.get(key, start=start, end=end)
+
+    def head(self, key: str) -> ObjectMeta | None:
+        """Pass through."""
+        return self.inner.head(key)
+
+    def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+        """Write, or answer as scripted."""
+        self.requests.append(("put", key))
+        self.bodies.append(body)
+
+        def through() -> PutReply:
+            return self.inner.put(key, body, mode)
+
+        script = self.puts.popleft() if self.puts else None
+        return through() if script is None else script(through)
+
+    def delete(self, key: str) -> None:
+        """Pass through."""
+        self.inner.delete(key)
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        """Pass through."""
+        return self.inner.list(prefix, start_after=start_after)
+
+    def close(self) -> None:
+        """Pass through."""
+        self.inner.close()
+
+    def count(self, verb: str) -> int:
+        """Return how many requests of a kind there were."""
+        return sum(1 for asked, _ in self.requests if asked == verb)
+
+
+def answer(reply: PutReply) -> Script:
+    """Return a script that answers without writing."""
+    return lambda through: reply
+
+
+def landing(reply: PutReply) -> Script:
+    """Return a script that writes, and then answers something else: the reply was lost."""
+
+    def script(through: Callable[[], PutReply]) -> PutReply:
+        through()
+        return reply
+
+    return script
+
+
+def failing(error: Exception) -> Script:
+    """Return a script that raises without writing."""
+
+    def script(through: Callable[[], PutReply]) -> PutReply:
+        raise error
+
+    return script
