@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from threading import Timer
 
 import pytest
 
 from tests.interop.table import Table
 from tidelock.lock.state import Standing
+
+pytestmark = pytest.mark.timeout(120)
 
 HUDI_DRIFT_MS = 500
 OUR_WAIT_MS = 1_000
@@ -52,10 +55,13 @@ def test_hudi_waits_for_us_and_is_served(table: Table) -> None:
 def test_we_wait_for_hudi_and_are_served(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     assert writer.try_lock()
-    # The sections of Hudi's own thread cannot release for us, so the unlock is sent ahead of time.
-    writer.tell("unlock")
-    assert ours.acquire(20) > 0
-    assert writer.answer() is True
+    release = Timer(0.3, writer.unlock)
+    release.start()
+    began = time.monotonic()
+    ours.acquire(20)
+    waited_s = time.monotonic() - began
+    release.join()
+    assert 0.25 < waited_s < 0.3 + SLACK_MS / 1_000
 
 
 def test_renewals_keep_the_lock_on_both_sides(table: Table) -> None:
@@ -100,6 +106,3 @@ def test_hudi_replaces_a_killed_holder_of_ours_only_after_its_lease(table: Table
         assert now_epoch_ms() < record.valid_until_epoch_ms + HUDI_DRIFT_MS + SLACK_MS
         time.sleep(0.05)
     assert now_epoch_ms() > record.valid_until_epoch_ms + HUDI_DRIFT_MS
-
-
-pytestmark = pytest.mark.timeout(120)

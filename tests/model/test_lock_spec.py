@@ -41,7 +41,7 @@ def check(tlc: Tlc, config: str, *, workers: int = 2, **constants: str) -> Verdi
         ("java", 100_000),
         ("operator", 20_000),
         ("skew", 90_000),
-        ("liveness", 1_000),
+        ("liveness", 20_000),
     ],
 )
 def test_every_property_holds_in_every_state_within_bounds(
@@ -52,6 +52,13 @@ def test_every_property_holds_in_every_state_within_bounds(
     assert verdict.violated is None, verdict.trace
     assert verdict.exhaustive
     assert verdict.distinct >= distinct_min
+
+
+def test_everybody_is_served_after_lost_replies(tlc: Tlc) -> None:
+    verdict = check(tlc, "liveness", FaultyWrites="1", Crashes="0", MaxTime="0")
+
+    assert verdict.exhaustive, verdict.trace
+    assert verdict.distinct >= 8_000
 
 
 def test_clocks_beyond_the_bound_let_two_clients_believe(tlc: Tlc) -> None:
@@ -107,7 +114,7 @@ def test_a_planted_mistake_is_found(tlc: Tlc, mistake: Mistake) -> None:
     assert verdict.violated == mistake.breaks, verdict.trace
 
 
-def test_confirming_every_range_lets_takers_undo_each_other_for_ever(tlc: Tlc) -> None:
+def test_confirming_every_range_lets_takers_spend_all_their_writes_ungranted(tlc: Tlc) -> None:
     verdict = check(tlc, "liveness", workers=1, MaxTime="0", MaxWrites="6", ConfirmAll="TRUE")
 
     assert verdict.violated == "Temporal properties"

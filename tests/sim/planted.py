@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tidelock.lock.session import Session
 from tidelock.lock.state import Grant, Phase, Seen, State, Step
 from tidelock.lock.waiting import Waiting
 from tidelock.store.contract import Overwrite, Refused
+from tidelock.testing.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
 Handler = Callable[[State, Any], Step]
@@ -27,11 +28,15 @@ Handler = Callable[[State, Any], Step]
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """A bug, what must notice it (the beginning of the first complaint), and within how many."""
+    """A bug, how the complaint about it begins, and within how many schedules it must come.
+
+    With `needs`, only schedules with these faults are run and counted.
+    """
 
     bug: Callable[[Patch], None]
     caught_by: tuple[str, ...]
-    within: int = 300
+    within: int = 100
+    needs: tuple[Fault, ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,6 +77,13 @@ def the_holder_keeps_no_margin(patch: Patch) -> None:
     patch.setattr(Lease, "margin_ms", 0)
 
 
+def the_record_promises_less_than_its_holder_believes(patch: Patch) -> None:
+    def valid_until(lease: Lease, now: Now) -> int:
+        return now.wall_epoch_ms + lease.validity_ms // 10
+
+    patch.setattr(Lease, "valid_until_epoch_ms", valid_until)
+
+
 def the_taker_allows_for_no_drift(patch: Patch) -> None:
     def dead_after(lease: Lease, record: Record) -> int:
         return record.valid_until_epoch_ms + lease.grace_ms
@@ -95,6 +107,13 @@ def the_deadline_is_kept_on_the_wall_clock(patch: Patch) -> None:
         init(self, lease, clock=WallOnly(clock), **options)
 
     patch.setattr(Session, "__init__", with_wall)
+
+
+def the_taker_waits_twice_as_long(patch: Patch) -> None:
+    def dead_after(lease: Lease, record: Record) -> int:
+        return record.valid_until_epoch_ms + lease.drift_ms + lease.grace_ms + lease.validity_ms
+
+    patch.setattr(Lease, "dead_after_epoch_ms", dead_after)
 
 
 def a_waiter_sleeps_for_a_minute(patch: Patch) -> None:
@@ -176,6 +195,10 @@ def a_forced_release_is_taken_back(patch: Patch) -> None:
 
 
 # --- acquiring ------------------------------------------------------------------------------------
+
+
+def asking_again_acquires_again(patch: Patch) -> None:
+    _wrap(patch, Phase.HOLDING, e.Acquire, lambda _, state, event: acquiring.acquire(state, event))
 
 
 def a_grant_is_concluded_from_a_read(patch: Patch) -> None:
@@ -306,39 +329,42 @@ def _unconditional(done: Step) -> Step:
     )
 
 
-def patched(bug: Callable[[Patch], None]) -> Generator[None, None, None]:
-    """Plant `bug` for as long as the generator lives."""
-    with pytest.MonkeyPatch.context() as patch:
-        bug(patch)
-        yield
-
+_RARE = 1_500
 
 PLANTS = (
-    Plant(the_deadline_counts_from_the_answer, ("L3", "L11", "L14")),
-    Plant(the_holder_keeps_no_margin, ("L3", "L11", "L7")),
+    Plant(the_deadline_counts_from_the_answer, ("L3", "L7", "L11", "L14")),
+    Plant(the_holder_keeps_no_margin, ("L3", "L7", "L11")),
+    Plant(the_record_promises_less_than_its_holder_believes, ("exclusion",)),
     Plant(the_taker_allows_for_no_drift, ("L2",)),
-    Plant(the_deadline_is_kept_on_the_wall_clock, ("L3", "L14", "L7", "L11")),
+    Plant(the_deadline_is_kept_on_the_wall_clock, ("L3", "L7", "L11", "L14")),
+    Plant(the_taker_waits_twice_as_long, ("L9",)),
     Plant(a_waiter_sleeps_for_a_minute, ("L9",)),
     Plant(a_refused_renewal_is_not_read_back, ("L5",)),
-    Plant(an_adopted_record_is_not_renewed_again, ("L6", "L3")),
+    Plant(an_adopted_record_is_not_renewed_again, ("L3", "L6")),
     Plant(a_renewal_is_sent_past_the_deadline, ("L11",)),
-    Plant(a_renewal_carries_no_condition, ("L4", "L2", "L1")),
+    Plant(a_renewal_carries_no_condition, ("L1", "L2", "L4")),
     Plant(the_heartbeat_ignores_the_death_of_its_thread, ("L10",)),
-    Plant(a_renewal_that_lands_after_lost_is_believed, ("L7", "L3", "L5", "L6")),
+    Plant(a_renewal_that_lands_after_lost_is_believed, ("L3", "L5", "L6", "L7"), within=400),
     Plant(a_passed_deadline_goes_unnoticed, ("L7",)),
     Plant(a_forced_release_is_taken_back, ("the machine stopped itself: L4", "L4")),
+    Plant(asking_again_acquires_again, ("L5", "L12", "P16")),
     Plant(a_grant_is_concluded_from_a_read, ("L5",)),
     Plant(the_token_stands_only_in_the_record, ("L1",)),
-    Plant(a_new_range_is_not_confirmed, ("L1",), within=2_000),
-    Plant(an_unconfirmed_range_is_offered, ("L1",), within=2_000),
-    Plant(a_grant_does_not_raise_the_token, ("the machine stopped itself: L1",)),
+    Plant(a_new_range_is_not_confirmed, ("L1",), within=_RARE, needs=(Fault.DELETED,)),
+    Plant(an_unconfirmed_range_is_offered, ("L1",), within=_RARE, needs=(Fault.DELETED,)),
+    Plant(a_grant_does_not_raise_the_token, ("the machine stopped itself: L1", "L1")),
     Plant(a_ghost_is_not_released, ("L5", "P16")),
     Plant(every_write_carries_the_same_nonce, ("the machine stopped itself: P3", "P3")),
-    Plant(garbage_is_taken_for_a_released_record, ("L8",)),
-    Plant(garbage_is_waited_for, ("L8",)),
-    Plant(a_release_carries_no_condition, ("L4",)),
+    Plant(garbage_is_taken_for_a_released_record, ("L8",), needs=(Fault.GARBAGE,)),
+    Plant(garbage_is_waited_for, ("L8",), needs=(Fault.GARBAGE,)),
+    Plant(a_release_carries_no_condition, ("L1", "L4")),
     Plant(a_refused_release_counts_as_released, ("L5",)),
     Plant(closing_looks_for_nothing, ("P18",)),
-    Plant(what_could_not_be_given_back_is_forgotten, ("P18",), within=1_500),
-    Plant(a_refusal_that_could_not_be_read_back_is_forgotten, ("P18",), within=3_000),
+    Plant(what_could_not_be_given_back_is_forgotten, ("P18",), within=_RARE),
+    Plant(
+        a_refusal_that_could_not_be_read_back_is_forgotten,
+        ("P18",),
+        within=_RARE,
+        needs=(Fault.TWICE,),
+    ),
 )

@@ -14,6 +14,8 @@ from tidelock.lock import events as e
 from tidelock.lock.holding import PLAIN_NO, Holding, denied, timeout_ms_of
 from tidelock.lock.session import Answer, Operation, Pause
 
+_MUTEX_PAUSE_S = 0.005
+
 
 class AsyncLock(Holding):
     """`Lock` with awaitable verbs. What it guarantees is what `Lock` guarantees.
@@ -28,7 +30,7 @@ class AsyncLock(Holding):
         if refusal is None:
             return True
         error = self._not_granted(refusal, None)
-        if refusal.why in PLAIN_NO and not self._objects.hopeless:
+        if refusal.why in PLAIN_NO and not self._is_hopeless():
             return False
         raise error
 
@@ -68,7 +70,11 @@ class AsyncLock(Holding):
 
     async def _acquired(self, operation: Operation) -> e.NotAcquired | None:
         """Run an acquire; return why it was refused, or None once the lock is kept alive."""
-        await asyncio.to_thread(self._operation.acquire)
+        self._check_not_forked()
+        # Asked again and again rather than waited for in a thread: a cancelled wait would leave
+        # the mutex taken, and many of them would leave no thread for the one who has it.
+        while not self._operation.acquire(blocking=False):  # noqa: ASYNC110 - threads release it
+            await asyncio.sleep(_MUTEX_PAUSE_S)
         try:
             self._check_open()
             result = await self._arun(operation)

@@ -32,6 +32,7 @@ class Lock(Holding):
         Raises: `DataCorrupt`, `PermissionDenied`, `StoreUnreachable` when the answer is neither
         yes nor no.
         """
+        self._check_not_forked()
         with self._operation:
             self._check_open()
             result = self._timed(self._session.attempt())
@@ -40,7 +41,7 @@ class Lock(Holding):
                 return True
         refusal = denied(result)
         error = self._not_granted(refusal, None)
-        if refusal.why in PLAIN_NO and not self._objects.hopeless:
+        if refusal.why in PLAIN_NO and not self._is_hopeless():
             return False
         raise error
 
@@ -51,6 +52,7 @@ class Lock(Holding):
         """
         timeout_ms = timeout_ms_of(timeout_s)
         began_ms = self._clock.now().monotonic_ms
+        self._check_not_forked()
         with self._operation:
             self._check_open()
             result = self._timed(self._session.acquire(timeout_ms, hopeless=self._is_hopeless))

@@ -221,6 +221,8 @@ class Holding:
     def _not_granted(self, result: e.NotAcquired, waited_ms: float | None) -> TidelockError:
         """Return the error for an acquire that ended without the lock."""
         self.metrics.count("lock.acquire.failure")
+        if self._closing.is_set():
+            return self._closed()
         if self._objects.hopeless and self._objects.last_error is not None:
             return self._objects.last_error
         if result.why is e.Why.UNREADABLE:
@@ -261,7 +263,7 @@ class Holding:
         owner = threading.current_thread()
         self._is_thread_alive = owner.is_alive if self._bind_thread else _always
         self._granted()
-        beat = Heartbeat.started(self._session.lease, self._clock.now().monotonic_ms)
+        beat = Heartbeat.started(self._session.lease, self._sent_monotonic_ms())
         try:
             self._renewals.add(self, beat)
         except RuntimeError as error:
@@ -272,15 +274,27 @@ class Holding:
                 hint="the lock was released; free some threads and try again",
             ) from error
 
-    def _check_open(self) -> None:
+    def _sent_monotonic_ms(self) -> int:
+        """P27: renewals count from the sending of the grant, however late its answer came."""
+        grant, lease = self._session.state.grant, self._session.lease
+        assert grant is not None
+        return grant.deadline_monotonic_ms - lease.validity_ms + lease.margin_ms
+
+    def _check_not_forked(self) -> None:
+        """Refuse before waiting: a thread that the fork did not copy may hold the mutex."""
         if os.getpid() != self._pid:
             raise InvalidInput(
                 f"the lock {self.uri} was made before this process was forked",
                 hint="make a lock in the process that uses it",
             )
-        if self._session.state.phase is Phase.CLOSED:
+
+    def _check_open(self) -> None:
+        if self._closing.is_set() or self._session.state.phase is Phase.CLOSED:
             self.metrics.count("lock.provider.fatal.error")
-            raise InvalidInput(f"the lock {self.uri} is closed", hint="make another one")
+            raise self._closed()
+
+    def _closed(self) -> InvalidInput:
+        return InvalidInput(f"the lock {self.uri} is closed", hint="make another one")
 
     def _timed(self, operation: Operation) -> e.Result:
         began_ms = self._clock.now().monotonic_ms

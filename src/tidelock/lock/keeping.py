@@ -7,7 +7,7 @@ from dataclasses import replace
 from tidelock.base.outcome import Landed
 from tidelock.lock import events as e
 from tidelock.lock import invariants
-from tidelock.lock.losing import expire, give_back, lose
+from tidelock.lock.losing import expire, give_back, lose, whose
 from tidelock.lock.record import Record
 from tidelock.lock.state import Grant, Phase, Seen, Sent, State, Step
 from tidelock.store.contract import Busy, Match, Refused, Unclear
@@ -82,7 +82,7 @@ def rechecked(state: State, event: e.ReadDone) -> Step:
             grant = replace(state.grant, version=version, record=record, unsure=True)
             return renew(replace(state, grant=grant), event)
         case e.Found(_, record):
-            cause = f"the record now belongs to {record.owner}"
+            cause = whose(state, record)
         case e.Unreadable(problem):
             cause = f"the record was replaced by something unreadable: {problem}"
         case _:

@@ -33,6 +33,13 @@ def is_ghost(state: State, record: Record, now: Now) -> bool:
     return record.written_by(state.owner) and not state.lease.is_free(record, now)
 
 
+def whose(state: State, record: Record) -> str:
+    """Say who has a record that was ours; a release by force leaves our name in it."""
+    if record.owner == state.owner:
+        return "the record was released by force"
+    return f"the record now belongs to {record.owner}"
+
+
 def give_back(state: State, held: Seen, now: Now) -> Step:
     """Release, by condition, a record of ours that must not be used (P15, P16, P23)."""
     released = replace(

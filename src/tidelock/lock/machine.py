@@ -101,15 +101,13 @@ TABLE: dict[tuple[Phase, type[e.Event]], Row] = {
 }
 _ATTEMPT = (
     *(_P.READING, _P.COUNTING, _P.RESERVING, _P.TAKING, _P.CONFIRMING, _P.JUDGING),
-    *(_P.RETURNING, _P.RELEASING, _P.AFTERMATH),
+    *(_P.RELEASING, _P.AFTERMATH),
 )
 # What was cut short: an attempt, a renewal, a wait, a close.
 TABLE.update(
     {
-        **{
-            (phase, e.Abandon): Row(losing.abandon_attempt, (_P.IDLE, _P.LOST))
-            for phase in _ATTEMPT
-        },
+        **{(phase, e.Abandon): Row(losing.abandon_attempt, (_P.IDLE,)) for phase in _ATTEMPT},
+        (_P.RETURNING, e.Abandon): Row(losing.abandon_attempt, (_P.IDLE, _P.LOST)),
         (_P.RENEWING, e.Abandon): Row(losing.abandon_renewal, (_P.HOLDING,)),
         (_P.RECHECKING, e.Abandon): Row(losing.abandon_renewal, (_P.HOLDING,)),
         (_P.LOST_WAITING, e.Abandon): Row(losing.abandon_wait, (_P.LOST,)),

@@ -76,7 +76,7 @@ def encode(record: Record) -> bytes:
                 "expired": record.previous.expired,
             }
         fields["format"] = RECORD_FORMAT
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODER.encode(fields).encode()
 
 
 def decode(body: bytes) -> Record:
@@ -110,7 +110,7 @@ def decode(body: bytes) -> Record:
 def encode_counter(counter: Counter) -> bytes:
     """Return the bytes of the token counter."""
     fields = {"ceiling": counter.ceiling, "nonce": counter.nonce, "format": RECORD_FORMAT}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODER.encode(fields).encode()
 
 
 def decode_counter(body: bytes) -> Counter:
@@ -138,13 +138,11 @@ def _json_object(body: bytes, what: str) -> dict[str, Any]:
     if not body:
         raise DataCorrupt(f"the {what} is empty")
     try:
-        value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_no_twins, parse_constant=_no_constant
-        )
+        value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataCorrupt(f"the {what} is not UTF-8 text") from error
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(body.decode("utf-8").rstrip())
+        cut = error.pos >= len(body.decode("utf-8").rstrip()) or "Unterminated" in error.msg
         state = "ends too early" if cut else "is not JSON"
         raise DataCorrupt(f"the {what} {state}: {error.msg} at character {error.pos}") from error
     except RecursionError as error:
@@ -168,6 +166,11 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise DataCorrupt(f"{name} is not a JSON number")
+
+
+# Made once: a coder costs more to make than a record costs to code.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_twins, parse_constant=_no_constant)
 
 
 def _text(fields: dict[str, Any], name: str) -> str:

@@ -11,7 +11,7 @@ from tidelock.base.retry import Backoff
 from tidelock.lock import events as e
 from tidelock.lock import invariants
 from tidelock.lock.keeping import is_our_grant
-from tidelock.lock.losing import expire, give_back, is_ghost, lose
+from tidelock.lock.losing import expire, give_back, is_ghost, lose, whose
 from tidelock.lock.record import Record
 from tidelock.lock.state import Phase, Seen, Sent, State, Step
 from tidelock.store.contract import Busy, Match, Refused, Unclear
@@ -85,11 +85,11 @@ def settled(state: State, event: e.ReadDone) -> Step:
         case e.Found(_, record) if record.previous and _is_of(state, record):
             if record.previous.expired:
                 return _free(state, e.Released(taken_since=True), event.now, None)
-            after, effects = lose(state, f"the record was taken by {record.owner}")
+            after, effects = lose(state, whose(state, record))
             counts = (e.Count("lock.acquired.others.error"), e.Count("lock.release.failure"))
             return after, (*counts, *effects, e.Done(e.Lost(after.lost_cause)))
         case e.Found(_, record):
-            return _unknown_release(state, f"the record now belongs to {record.owner}")
+            return _unknown_release(state, whose(state, record))
         case e.Unreadable(problem):
             return _unknown_release(state, problem)
         case _:

@@ -7,8 +7,10 @@ notice of a loss (P29).
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -46,7 +48,7 @@ class _Entry:
     noticed: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Renewals:
     """Renews every holding it was given until it is taken out or lost."""
 
@@ -57,22 +59,39 @@ class Renewals:
         default_factory=lambda: DaemonPool("tidelock-renewal", RENEWALS_AT_ONCE_MAX)
     )
     _pid: int = 0
+    _wakes_at_ms: float = math.inf
+    _starting: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        """A fork copies no threads, and copies a mutex that one of them may be holding."""
+        forked = weakref.WeakMethod(self._forked)
+        os.register_at_fork(after_in_child=lambda: (forked() or _nothing)())
+
+    def _forked(self) -> None:
+        self._starting = threading.Lock()
 
     def add(self, holding: Renewable, beat: Heartbeat) -> None:
         """Renew `holding` from now on.
 
         Raises: `RuntimeError` when no thread can be started; then nothing is renewed.
         """
-        if self._pid != os.getpid():
-            self._begin()
+        with self._starting:
+            # Two threads may take their first locks at the same moment; one of them starts it.
+            if self._pid != os.getpid():
+                self._begin()
+        entry = _Entry(holding, beat)
         with self._wake:
-            self._entries[id(holding)] = _Entry(holding, beat)
-            self._wake.notify()
+            self._entries[id(holding)] = entry
+            # Waking the thread costs an acquire more than everything else it does on this machine,
+            # so it sleeps on unless this holding needs it sooner than it would wake by itself.
+            if min(_moments(entry)) < self._wakes_at_ms:
+                self._wake.notify()
 
     def _begin(self) -> None:
         """Start the thread: once per process, since a fork copies no threads."""
         self._wake = threading.Condition()
         self._entries = {}
+        self._wakes_at_ms = math.inf
         self._pool = DaemonPool("tidelock-renewal", RENEWALS_AT_ONCE_MAX)
         start_thread("tidelock-heartbeat", self._run)
         self._pid = os.getpid()
@@ -81,7 +100,6 @@ class Renewals:
         """Send no further renewal of `holding`. One under way is not waited for."""
         with self._wake:
             self._entries.pop(id(holding), None)
-            self._wake.notify()
 
     def __len__(self) -> int:
         """Return how many holdings are kept alive."""
@@ -90,6 +108,7 @@ class Renewals:
     def _run(self) -> None:
         while True:
             with self._wake:
+                self._wakes_at_ms = self._next_ms()
                 self._wake.wait(self._pause_s())
                 now_ms = self.clock.now().monotonic_ms
                 due = [entry for entry in self._entries.values() if _is_due(entry, now_ms)]
@@ -103,10 +122,14 @@ class Renewals:
             for entry in due:
                 self._pool.submit(self._task(entry))
 
-    def _pause_s(self) -> float | None:
-        now_ms = self.clock.now().monotonic_ms
+    def _next_ms(self) -> float:
         moments = [moment for entry in self._entries.values() for moment in _moments(entry)]
-        return max(0, min(moments) - now_ms) / 1000 if moments else None
+        return min(moments, default=math.inf)
+
+    def _pause_s(self) -> float | None:
+        if self._wakes_at_ms == math.inf:
+            return None
+        return max(0, self._wakes_at_ms - self.clock.now().monotonic_ms) / 1000
 
     def _task(self, entry: _Entry) -> Callable[[], None]:
         def beat() -> None:
@@ -125,9 +148,15 @@ class Renewals:
                         del self._entries[id(entry.holding)]
                 else:
                     entry.beat = following
+                    # The deadline may have moved: then the next one is to be noticed too (P29).
+                    entry.noticed = False
                 self._wake.notify()
 
         return beat
+
+
+def _nothing() -> None:
+    """Do it for a heartbeat that is no more."""
 
 
 def _moments(entry: _Entry) -> list[int]:

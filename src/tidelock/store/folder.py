@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -114,7 +114,9 @@ def exclusive(handle: int, clock: Clock, shown: str) -> Iterator[None]:
     try:
         yield
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)
+        # The handle is closed next, which ends the turn for certain; what was done in it stands.
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}

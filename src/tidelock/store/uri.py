@@ -18,7 +18,6 @@ _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 SCHEMES = ("file", "memory", *_S3, *_GCS, *_AZURE)
 
 
-@lru_cache(maxsize=1_024)
 def is_key(key: str) -> bool:
     """Tell whether `key` can name an object."""
     return key != "" and not _problem(key)
@@ -40,6 +39,7 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
+@lru_cache(maxsize=1_024)
 def _problem(path: str) -> str:
     if "\0" in path or any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
         return "it has control characters"

@@ -27,7 +27,12 @@ class Action(Enum):
     SHOW = "show"
 
 
-Act = Annotated[Action, typer.Argument(help="What to do.", show_default=False)]
+Act = Annotated[
+    Action,
+    typer.Argument(
+        metavar="|".join(action.value for action in Action), help="What to do.", show_default=False
+    ),
+]
 KeepFiles = Annotated[
     bool | None,
     typer.Option(

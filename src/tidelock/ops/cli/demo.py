@@ -38,8 +38,8 @@ Keep = Annotated[bool, typer.Option("--keep", help="Keep the folder with lock an
 def demo(*, seconds: Seconds = 36.0, keep: Keep = False, as_json: Json = False) -> None:
     """Watch five processes fight for one lock.
 
-    In a temporary folder. One holder is killed, another put to sleep past its lease; at the end
-    the writers' journals are checked against the counter that they all incremented. Ends with 0
+    All in a temporary folder. One holder is killed, another put to sleep past its lease; at the
+    end the writers' journals are checked against the counter that they all incremented. Ends with 0
     if every promise was kept, 1 if not.
 
         tidelock demo --keep

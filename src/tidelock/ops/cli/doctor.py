@@ -33,7 +33,7 @@ def doctor(
 ) -> None:
     """Examine a lock and explain what is wrong.
 
-    Its record, its tokens, its store's conditions, its clock.
+    Looks at its record, its tokens, what its store promises, and the clocks.
 
     Tries the store with scratch objects that it removes again. Ends with 0 when nothing is wrong,
     otherwise with the code of the first problem: 7 unreadable, 9 denied, 10 unsafe store, 1 clock.

@@ -36,7 +36,7 @@ def force_release(
 ) -> None:
     """Release a lock whoever holds it.
 
-    On condition that it is still the holding that you were shown.
+    Only if it is still the holding that was looked at: the write is conditional.
 
     A holder that still runs learns of it at its next renewal and must stop. Until then both may
     believe: what checks tokens stays correct, nothing else does. Tokens keep growing. Ends with 0

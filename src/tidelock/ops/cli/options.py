@@ -11,10 +11,11 @@ import typer
 
 from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.errors import ConfigInvalid, InvalidInput
-from tidelock.lock.config import RENEW_S, VALIDITY_S, LockSettings
+from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
 from tidelock.lock.driver import Lock
 from tidelock.lock.lease import Lease
 from tidelock.lock.opening import lock, refuse_unknown
+from tidelock.lockproviders.registry import PROVIDERS
 from tidelock.ops.cli.properties import read_properties
 from tidelock.store.contract import ObjectStore
 from tidelock.store.uri import open_store
@@ -137,4 +138,15 @@ def target(
     if renew is not None:
         settings[RENEW_S.key] = renew
     refuse_unknown(settings)
+    _refuse_other_provider(settings)
     return Target(uri, settings, LockSettings.read(settings))
+
+
+def _refuse_other_provider(settings: Mapping[str, object]) -> None:
+    """Refuse settings of a writer that locks elsewhere: this lock would keep nobody out."""
+    name = PROVIDER.value(settings)
+    if name is not None and name not in PROVIDERS:
+        raise ConfigInvalid(
+            f"{PROVIDER.key} = {name!r} is not the storage lock, which these commands are about",
+            hint=f"writers must agree on one provider; this one is {min(PROVIDERS)}",
+        )

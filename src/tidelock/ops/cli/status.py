@@ -33,7 +33,7 @@ def status(
 ) -> None:
     """Show who holds a lock.
 
-    And its token, when it was last renewed, and when it expires.
+    Shows its owner and token, when it was last renewed, and when it expires.
 
     Ends with 0 whether the lock is free or held; with 7 when its record cannot be read.
 

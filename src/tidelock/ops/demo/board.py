@@ -17,9 +17,11 @@ from tidelock.lock.inspect import Condition, Inspection
 from tidelock.lock.lease import Lease
 from tidelock.ops.demo.journal import Did
 from tidelock.ops.demo.scene import Scene, Writer
+from tidelock.ops.demo.verdict import plain_acknowledged
 
-_BAR = 24
-_LOG_SHOWN = 9
+_BAR = 12
+_LINES_ABOVE_LOG = 16
+_LOG_SHOWN_MAX = 10
 _STYLES = {
     Condition.FREE: "green",
     Condition.HELD: "bold cyan",
@@ -79,12 +81,14 @@ class Board:
             self._console.print(f"{elapsed_s:6.1f} s  grants: {grants}", markup=False)
 
     def _picture(self, scene: Scene, seen: Inspection | None, now_ms: int, act: str) -> Panel:
+        room = self._console.height - _LINES_ABOVE_LOG - 2
+        shown = max(2, min(_LOG_SHOWN_MAX, room))
         log = Text("\n").join(
             Text.assemble((f"{at_ms / 1000:6.1f} s  ", "dim"), (says, style))
-            for at_ms, says, style in scene.log[-_LOG_SHOWN:]
+            for at_ms, says, style in scene.log[-shown:]
         )
         parts: list[RenderableType] = [_lock_line(scene, seen, self._lease), Text()]
-        parts += [_writers(scene), Text(), _counters(scene), _handovers(scene), Text(), log]
+        parts += [_writers(scene), Text(), *_counters(scene), _handovers(scene), Text(), log]
         title = f"tidelock demo   {(now_ms - scene.began_ms) / 1000:5.1f} s   {act}"
         return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
 
@@ -103,20 +107,20 @@ def _lock_line(scene: Scene, seen: Inspection | None, lease: Lease) -> Text:
     lease_ms = seen.expires_in_ms or 0
     line.append(f"  {holder.name:<5} ", "bold")
     line.append("━" * filled, style)
-    line.append("━" * (_BAR - filled), "grey30")
-    line.append(f"  lease {max(0, lease_ms) / 1000:4.1f} s  takeover in {left_ms / 1000:4.1f} s")
+    line.append("·" * (_BAR - filled), "dim")
+    line.append(f"  lease {max(0, lease_ms) / 1000:.1f} s, takeover in {left_ms / 1000:.1f} s")
     return line
 
 
 def _writers(scene: Scene) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("writer")
     table.add_column("pid", justify="right")
-    table.add_column("now", min_width=22)
+    table.add_column("now", min_width=18)
     table.add_column("grants", justify="right")
-    table.add_column("last token", justify="right")
+    table.add_column("token", justify="right")
     table.add_column("hand-over", justify="right")
-    table.add_column("stale writes refused", justify="right")
+    table.add_column("refused", justify="right")
     for writer in scene.writers.values():
         last = f"{writer.handovers_ms[-1]} ms" if writer.handovers_ms else ""
         refused = Text(str(writer.refused or ""), style="bold green")
@@ -134,12 +138,23 @@ def _now(writer: Writer) -> Text:
     return Text(writer.now, style="yellow" if writer.now.startswith("LOST") else style)
 
 
-def _counters(scene: Scene) -> Text:
-    line = Text.assemble("fenced counter  ", (f"{scene.count(Did.WROTE)} increments", "bold"))
-    refused = scene.count(Did.REFUSED)
-    line.append(f", {refused} stale {'write' if refused == 1 else 'writes'} refused by token   ")
-    line.append(f"faults injected: {len(scene.faults)}", "red" if scene.faults else "dim")
-    return line
+def _counters(scene: Scene) -> list[Text]:
+    wrote, refused = scene.count(Did.WROTE), scene.count(Did.REFUSED)
+    fenced = Text.assemble(
+        ("fenced counter  ", "dim"), f"{scene.fenced_value} of {wrote} increments"
+    )
+    fenced.append(f", {refused} stale {'write' if refused == 1 else 'writes'} refused by token")
+    wrote_plain = plain_acknowledged(scene.events)
+    lost = max(0, wrote_plain - scene.plain_value) if refused else 0
+    plain = Text.assemble(
+        ("plain counter   ", "dim"), f"{wrote_plain - lost} of {wrote_plain} increments"
+    )
+    if lost:
+        plain.append(f", {lost} destroyed by the late writer", "bold red")
+    faults = Text.assemble(
+        ("faults injected ", "dim"), (str(len(scene.faults)), "red" if scene.faults else "")
+    )
+    return [fenced, plain, faults]
 
 
 def _handovers(scene: Scene) -> Text:
@@ -147,4 +162,7 @@ def _handovers(scene: Scene) -> Text:
     if not every:
         return Text("hand-overs      none yet", style="dim")
     median = statistics.median(every)
-    return Text(f"hand-overs      {len(every)}, median {median:.0f} ms, longest {max(every)} ms")
+    return Text.assemble(
+        ("hand-overs      ", "dim"),
+        f"{len(every)}, median {median:.0f} ms, longest {max(every)} ms",
+    )

@@ -59,6 +59,8 @@ class Director:
         self._board = board
         self._clock = clock
         self._store = LocalStore(folder / "table")
+        counters = LocalStore(folder / "counters", fsync=False)
+        self._fenced, self._plain = FencedCounter(counters), PlainCounter(counters)
         self._scene = Scene(clock.now().monotonic_ms)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._readers: dict[str, JournalReader] = {}
@@ -205,8 +207,7 @@ class Director:
         self._tick()
 
     def _outcome(self) -> Outcome:
-        counters = LocalStore(self._folder / "counters", fsync=False)
-        fenced, plain = FencedCounter(counters).value(), PlainCounter(counters).read()
+        fenced, plain = self._fenced.value(), self._plain.read()
         events = self._scene.events
         return Outcome(
             [*self._checks, *judge(events, fenced=fenced)],
@@ -240,6 +241,7 @@ class Director:
 
     def _tick(self) -> None:
         self._read_journals()
+        self._scene.fenced_value, self._scene.plain_value = self._fenced.value(), self._plain.read()
         self._board.show(self._scene, self._seen(), self._now_ms(), self._act)
 
     def _read_journals(self) -> None:

@@ -8,14 +8,16 @@ from tidelock.base.limits import VALIDITY_S_MIN
 from tidelock.lock.lease import Lease
 
 NAMES = ("ada", "ben", "cleo", "dan", "eve")
+SHORTEST_LEASE = Lease(validity_ms=VALIDITY_S_MIN * 1000, renew_ms=1000)
+"""The shortest that Hudi's settings allow, so that a loss can be watched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One demo. The lease is the shortest that Hudi's settings allow, so that loss can be seen."""
+    """One demo: at least `seconds` in all, `calm_s` of it after each fault."""
 
     names: tuple[str, ...] = NAMES
-    lease: Lease = Lease(validity_ms=VALIDITY_S_MIN * 1000, renew_ms=1000)
+    lease: Lease = SHORTEST_LEASE
     seconds: float = 36.0
     warm_up_s: float = 4.0
     calm_s: float = 3.0

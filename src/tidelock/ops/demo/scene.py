@@ -33,6 +33,8 @@ class Scene:
     events: list[Event] = field(default_factory=list)
     log: list[tuple[int, str, str]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    fenced_value: int = 0
+    plain_value: int = 0
     _freed: tuple[int, str] | None = None
 
     def take(self, event: Event) -> None:
@@ -49,8 +51,7 @@ class Scene:
                 writer.now = "holds the lock"
             case Did.LOST:
                 writer.now = "LOST, and knows it"
-                says = f"{event.name} asks its lock: LOST ({event.says.rpartition(': ')[2]})"
-                self.tell(event.at_ms, says, "yellow")
+                self.tell(event.at_ms, f"{event.name} asks its lock: LOST", "yellow")
             case Did.REFUSED:
                 writer.refused += 1
                 says = (

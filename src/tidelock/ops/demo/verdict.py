@@ -90,4 +90,4 @@ def _calm(events: Sequence[Event]) -> Check:
     if failures:
         first = failures[0]
         return Check(passed=False, says=f"{first.name} met an error: {first.says}")
-    return Check(passed=True, says="no writer met an error that it could not name")
+    return Check(passed=True, says="no writer met an error")

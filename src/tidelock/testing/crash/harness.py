@@ -35,7 +35,7 @@ WRITE_CALLS = {
 """Every system call by which the local store changes something, or takes its turn."""
 
 DISK_FAULTS = {
-    "openat": ("ENOSPC", "EROFS", "EIO"),
+    "openat": ("EROFS",),
     "mkdir": ("ENOSPC", "EROFS"),
     "write": ("ENOSPC", "EIO"),
     "fsync": ("EIO",),

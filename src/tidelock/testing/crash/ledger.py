@@ -71,7 +71,7 @@ class Ledger:
 
 
 class Narrator:
-    """The victim's side of the wire. `send` is no write-class call, so it is never a crash point."""
+    """The victim's side of the wire. It sends, which is not among the calls that are counted."""
 
     def __init__(self, wire: socket.socket) -> None:
         """Speak into `wire`."""

@@ -108,7 +108,9 @@ def allow_tracing() -> None:
 
 def _try(strace: Strace) -> None:
     patient = subprocess.Popen(
-        ["sleep", "60"], stdin=subprocess.DEVNULL, preexec_fn=allow_tracing  # noqa: PLW1509
+        ["sleep", "60"],
+        stdin=subprocess.DEVNULL,
+        preexec_fn=allow_tracing,  # noqa: PLW1509
     )
     try:
         with Injection(strace, "fsync", "error=EIO", 1).into(patient.pid):

@@ -1,9 +1,9 @@
 """How far a search goes: who takes part, what may go wrong, and how often.
 
-The clock has few instants, chosen for a validity of 2,000 ms so that they cross every threshold. What
-is sent at 0 has its deadline at 1,800, may be taken over after 2,000 by a taker whose clock is ahead
-by the whole drift, and after 3,000 by one whose clock is behind by it. The grace is 0: whatever holds
-without it holds with it.
+The clock has few instants, chosen for a validity of 2,000 ms so that they cross every threshold.
+What is sent at 0 has its deadline at 1,800, may be taken over after 2,000 by a taker whose clock is
+ahead by the whole drift, and after 3,000 by one whose clock is behind by it. The grace is 0:
+whatever holds without it holds with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ EPOCH_MS = 100_000
 class Bounds:
     """What a search may do at most. Exceeding none of it, it does everything in every order.
 
-    `operations` are of each client, everything else of a whole run. Wall clocks stand `skew_ms`
-    apart, and `clock_jumps` move one to the other end of that band. `meddlings` are an operator's:
-    the lock object is deleted, spoiled, or released by force.
+    `operations` are of each client (one number, or one for each), the rest of a whole run. Wall
+    clocks stand `skew_ms` apart, and `clock_jumps` move one to the other end of that band.
+    `meddlings` are an operator's: the lock object is deleted, spoiled, or released by force.
     """
 
     clients: int = 2
-    operations: int = 3
+    operations: int | tuple[int, ...] = 3
     faults: int = 1
     time_steps: int = 5
     java_writes: int = 0
@@ -52,6 +52,12 @@ class Bounds:
             drift_ms=DRIFT_MS,
             grace_ms=self.grace_ms,
         )
+
+    def operations_of(self) -> tuple[int, ...]:
+        """Return how many operations each client has."""
+        if isinstance(self.operations, int):
+            return (self.operations,) * self.clients
+        return self.operations
 
     @property
     def exclusive(self) -> bool:
@@ -77,11 +83,15 @@ SCENES: dict[str, Bounds] = {
     "turns": Bounds(operations=4, faults=0, time_steps=0, skew_ms=0),
     # A holder dies or dawdles, and is taken over by a clock that is ahead or behind.
     "takeover": Bounds(operations=2, faults=0, time_steps=4, starts=("free",)),
+    # One owner renews and renews, through faults, until it ends or is overtaken.
+    "keeping": Bounds(operations=(3, 1), faults=1, time_steps=2, skew_ms=0, starts=("free",)),
     "clocks jump": Bounds(operations=1, faults=1, time_steps=4, clock_jumps=1, starts=("held",)),
     # Clocks further apart than the drift: owners may overlap, tokens must not.
     "clocks lie": Bounds(operations=2, faults=0, time_steps=3, skew_ms=5_000, starts=("free",)),
     # A Hudi Java writer takes part; it knows three fields.
-    "java": Bounds(operations=2, faults=0, time_steps=2, java_writes=2, starts=("free",)),
+    "java": Bounds(
+        operations=2, faults=0, time_steps=2, skew_ms=0, java_writes=2, starts=("free",)
+    ),
     # Somebody deletes, spoils or force-releases the lock object.
     "operator": Bounds(operations=2, faults=0, time_steps=1, skew_ms=0, meddlings=1),
     "operator and fault": Bounds(

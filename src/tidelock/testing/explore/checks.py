@@ -33,7 +33,7 @@ def landing(asked: Asked, replaced: Stored | None, owner: str, bounds: Bounds) -
     assert isinstance(asked.request, e.WriteRecord)
     record = asked.request.record
     if replaced is not None and replaced.record is None:
-        raise Broken("L8", f"the {asked.role} of {owner} replaced an unreadable record")
+        raise Broken("L8", f"the {_role(asked)} of {owner} replaced an unreadable record")
     before = replaced.record if replaced else None
     if asked.role is Role.GRANT:
         _grant_landing(record, before, asked.sent_epoch_ms, bounds)
@@ -87,12 +87,12 @@ def effects(event: e.Event, before: State, after: State, told: Sequence[e.Effect
         raise Broken("stuck", f"{after.phase.value} with {asks} requests under way")
 
 
-def request(
-    client: Client, role: Role, asked: e.Request, real_ms: int, bounds: Bounds
-) -> None:
+def request(client: Client, role: Role, asked: e.Request, real_ms: int, bounds: Bounds) -> None:
     """Check a write when it is sent: nothing extends a grant that is over (L7, L10, L11, P20)."""
     if isinstance(asked, e.WriteRecord) and client.token not in (0, asked.record.token):
-        raise Broken("L4", f"{client.state.owner} holds {client.token}, writes {asked.record.token}")
+        raise Broken(
+            "L4", f"{client.state.owner} holds {client.token}, writes {asked.record.token}"
+        )
     if role is not Role.RENEWAL:
         return
     if client.over:
@@ -110,6 +110,12 @@ def grant(client: Client, real_ms: int, bounds: Bounds) -> None:
     """Check that a grant is told before its deadline (P15)."""
     if real_ms >= deadline_ms(client, bounds):
         raise Broken("L3", f"{client.state.owner} was told Granted at or after its deadline")
+
+
+def renewal(client: Client, real_ms: int, bounds: Bounds) -> None:
+    """Check that what a renewal extends was not over when it was known to have landed (L11)."""
+    if real_ms >= deadline_ms(client, bounds):
+        raise Broken("L11", f"a lease of {client.state.owner} past its deadline was revived")
 
 
 def belief(client: Client, real_ms: int, bounds: Bounds) -> None:
@@ -154,6 +160,12 @@ def granted(log: Sequence[Landing], mine: int | None, *, ceiling: int, orderly: 
             raise Broken("L1", f"token {token} was believed after {other.token}")
     if token > ceiling:
         raise Broken("L1", f"token {token} is above the durable ceiling {ceiling}")
+
+
+def there(lock: Stored | None, version: str) -> None:
+    """Check that what an owner was told to hold is what the store holds (L5)."""
+    if lock is None or lock.version != version:
+        raise Broken("L5", "Granted or Renewed was said of a record that is not there")
 
 
 def _role(asked: Asked) -> str:

@@ -64,6 +64,7 @@ class Steps:
         now = _now(client, time)
         if client.flight is None:
             yield from self._operations(client, now, nonce)
+            yield self._move("nothing to cut short", client, e.Abandon(now), nonce)
         else:
             yield from self._answers(client, owner, now, nonce)
         if client.state.phase in KEEPING and client.left:
@@ -81,10 +82,7 @@ class Steps:
     def _operations(self, client: Client, now: Now, nonce: int) -> Iterator[Move]:
         for kind in OPERATIONS[client.state.phase]:
             says = kind.__name__.lower()
-            if kind in (e.Release, e.Close):
-                before = replace(client, over=True)
-            else:
-                before = client
+            before = replace(client, over=True) if kind in (e.Release, e.Close) else client
             move = self._move(says, before, kind(now), nonce, cost=1)
             if move.client.state == client.state:
                 # Nothing to renew, release or close, or the same token again (L12, P26).
@@ -176,6 +174,7 @@ class Steps:
                 case e.Done(e.Granted(token)):
                     moved, granted = self._believe(client, moved, token, event.now)
                 case e.Done(e.Renewed()):
+                    checks.renewal(client, event.now.monotonic_ms, self._bounds)
                     moved = replace(moved, basis_ms=client.sent_ms)
                     renewed = after.grant.version if after.grant else ""
                 case e.Done(ended):
@@ -188,9 +187,7 @@ class Steps:
             raise Broken("P29", "the deadline passed unnoticed by a tick")
         return Move(says, _forget(moved), fault=fault, granted=granted, renewed=renewed)
 
-    def _believe(
-        self, before: Client, after: Client, token: int, now: Now
-    ) -> tuple[Client, str]:
+    def _believe(self, before: Client, after: Client, token: int, now: Now) -> tuple[Client, str]:
         grant = after.state.grant
         if grant is None or after.state.phase is not Phase.HOLDING or grant.record.token != token:
             raise Broken("L12", f"Granted({token}) without such a grant")

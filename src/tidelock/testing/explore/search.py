@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tidelock.lock.state import Phase
 from tidelock.testing.explore.bounds import Bounds
@@ -36,17 +37,21 @@ class Found:
 
     bounds: Bounds
     states: int = 0
-    transitions: int = 0
     complete: bool = False
     violation: Violation | None = None
     rows: Counter[tuple[Phase, str, Phase]] = field(default_factory=Counter, repr=False)
     fired: Counter[str] = field(default_factory=Counter, repr=False)
 
+    @property
+    def transitions(self) -> int:
+        """How often one world followed another."""
+        return self.fired.total()
+
 
 def search(bounds: Bounds, *, states_max: int | None = None) -> Found:
     """Visit every world within `bounds`, or `states_max` of them, or up to the first mistake."""
     worlds = Worlds(bounds)
-    found = Found(bounds, rows=worlds.steps.rows, fired=worlds.fired)
+    found = Found(bounds, rows=worlds.steps.rows)
     with small_ranges(bounds):
         came_from: dict[World, World | None] = dict.fromkeys(worlds.firsts())
         try:
@@ -71,6 +76,7 @@ def _visit(
 ) -> bool:
     waiting = deque(came_from)
     limit = states_max or float("inf")
+    fired = found.fired
     while waiting:
         if len(came_from) >= limit:
             return False
@@ -79,8 +85,8 @@ def _visit(
             follows = worlds.after(world)
         except Broken as broken:
             raise _Stopped(world, broken) from broken
-        found.transitions += len(follows)
-        for _, to in follows:
+        for says, to in follows:
+            fired[says] += 1
             if to not in came_from:
                 came_from[to] = world
                 waiting.append(to)
@@ -99,7 +105,7 @@ def _violation(
         way.append(before)
     way.reverse()
     path = [list(worlds.firsts()).index(way[0])]
-    for world, to in zip(way, way[1:], strict=False):
+    for world, to in pairwise(way):
         path.append([next_ for _, next_ in worlds.after(world)].index(to))
     broken = stopped.broken
     lines = [*_story(worlds, path)]

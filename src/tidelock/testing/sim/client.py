@@ -15,7 +15,7 @@ from tidelock.base.outcome import Landed
 from tidelock.lock import events as e
 from tidelock.lock.objects import LockObjects
 from tidelock.lock.record import Record
-from tidelock.lock.session import Note, Operation, Session
+from tidelock.lock.session import Note, Operation, Pause, Session
 from tidelock.lock.state import Phase, Standing
 from tidelock.testing.sim.clocks import VirtualClock
 from tidelock.testing.sim.history import Ended, Holding, LeftBehind, Overlap, Sent, Stood, Watched
@@ -150,7 +150,8 @@ class Client(Process):
             else:
                 seen.uncertain = True
         elif kind is e.Unreadable:
-            seen.unreadable = True
+            # A counter spoilt after it was written costs another attempt, not the wait.
+            seen.unreadable = self.session.state.phase is not Phase.CONFIRMING
         elif kind is e.ReadFailed:
             seen.uncertain = True
         elif kind is e.Found and not self._keeps() and self._is_ghost(answer.record):
@@ -215,6 +216,7 @@ class Client(Process):
             if self.world.random() < 0.04:
                 self.world.fire(Fault.INTERRUPTED, self.phase)
                 self.send_unheard(asked)
+                yield Pause(self.world.random() * self.world.plan.timeout_ms)
                 operation.close()
                 self.session.abandon()
                 return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidelock.base.errors import RecordFromFuture
 from tidelock.base.ids import SeededIds
 from tidelock.base.limits import RECORD_BYTES_MAX, RECORD_FORMAT
 from tidelock.lock.force import Operator
@@ -101,9 +102,9 @@ class OperatorHands:
         if not store.garbage:
             return
         drawn = world.random()
-        if drawn < 0.4:
-            store.hand_over()
-            seen = inspect_lock(store, world.plan.lease, self._clock)
+        store.hand_over()
+        seen = inspect_lock(store, world.plan.lease, self._clock)
+        if drawn < 0.4 and not isinstance(seen.problem, RecordFromFuture):
             self._product.mend_record(seen, inspect_counter(store))
         elif drawn < 0.7 and self._last_good is not None:
             self._edit(self._last_good)

@@ -33,7 +33,7 @@ def script(client: Client) -> Body:
         elif random() < 0.1:
             # P26: releasing what is not held changes nothing.
             yield from client.operate("release", client.session.release())
-        if random() < (0.05 if isinstance(result, e.Granted) else 0.15) and not world.healed:
+        if random() < world.plan.quit_share and not world.healed:
             yield from client.leave()
             world.restart(client)
             return

@@ -122,6 +122,7 @@ class Plan:
     timeout_ms: float
     staleness_ms: float
     rounds: int
+    quit_share: float
     events: int
 
     @property
@@ -158,6 +159,7 @@ def draw(seed: int, clocks: Clocks) -> tuple[Plan, random.Random]:
         timeout_ms=validity_ms * rng.choice((0.1, 0.3, 0.7, 1.5)),
         staleness_ms=validity_ms * rng.choice((0.1, 0.5, 1.5)),
         rounds=rng.choice((1, 2, 4)),
+        quit_share=rng.choice((0.02, 0.1, 0.5)),
         events=rng.randint(200, 340),
     )
     return plan, rng

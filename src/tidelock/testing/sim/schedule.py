@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 
@@ -42,6 +43,11 @@ def run_schedule(
         _play(world)
     except InvariantBroken as error:
         world.history.broken.append(f"the machine stopped itself: {error}")
+    except Exception as error:
+        # Whatever it is, the seed that leads to it must not be lost.
+        world.history.broken.append(f"{type(error).__name__}: {error}")
+        if trace is not None:
+            trace.append(traceback.format_exc())
     world.history.fenced_lost = world.registers.fenced_lost
     return Outcome(
         plan,
@@ -85,6 +91,8 @@ def _settle(world: World) -> None:
 
 def _see_who_wins(world: World) -> None:
     """L9: in a healthy world a waiter wins in time, whoever died holding the lock."""
+    if world.random() < 0.4:
+        _die_holding(world)
     world.history.quiet_at = world.now
     ready = [client for client in world.clients if client.ready]
     waiters = [world.rng.choice(ready)] if ready and world.random() < 0.6 else []
@@ -92,14 +100,32 @@ def _see_who_wins(world: World) -> None:
         waiters.append(world.add_observer())
     for client in waiters:
         client.start("waiter", waiter(client))
-    until = world.now + patience_ms(world.plan)
-    while world.history.won_at is None and world.now < until:
-        world.run(events=1, until=until)
+    _run_until_won(world)
     if world.history.won_at is not None and world.random() < 0.2:
         for client in world.clients:
             if client.ready and client not in waiters:
                 client.start("exit", client.leave())
         world.run(events=_EVENTS_MAX, until=world.now + 1_000)
+
+
+def _die_holding(world: World) -> None:
+    """Let a client win, and kill it at once: its record is all that is left of it."""
+    world.history.quiet_at = world.now
+    victim = world.add_observer()
+    victim.start("victim", victim.operate("acquire", victim.session.acquire(None)))
+    _run_until_won(world)
+    victim.kill()
+    if world.trace is not None:
+        world.say("world", f"kills {victim.name}")
+    if world.history.won_at is None:
+        world.history.broken.append("L9: nobody won the lock in a healthy world")
+    world.history.won_at = None
+
+
+def _run_until_won(world: World) -> None:
+    until = world.now + patience_ms(world.plan)
+    while world.history.won_at is None and world.now < until:
+        world.run(events=1, until=until)
 
 
 def patience_ms(plan: Plan) -> float:

@@ -1,0 +1,146 @@
+"""docs/performance.md and the tables on the terminal, from one run's results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from benchmarks.cycle import GOAL
+from benchmarks.figures import Latency
+from benchmarks.suite import PEER_CONTENDERS, Results
+
+_INTRO = """# Performance
+
+`make bench` measures everything on this page and writes it; the numbers behind it are in
+`benchmarks/results/`. What stands in one table was measured in one run, in turns on one machine, so
+compare within a table: another machine changes all of its numbers alike. All servers run on the same
+machine as their clients. A real object store is ten to a hundred times farther away, which leaves
+the ratios to the raw store and makes the distance to Redis, etcd and ZooKeeper what the store's
+distance is.
+"""
+
+_CYCLE = f"""## Acquire and release, against the raw store
+
+One acquire and release costs two conditional writes when this client was the last to hold the lock.
+Beside it: two raw conditional puts of the same store and size. Goal: at most {GOAL} times.
+"""
+
+_REQUESTS = """## Requests
+
+What one acquire and release without contention sends to S3. The audit switch is read once a minute
+by each client.
+"""
+
+_PEERS = f"""## Beside other lock systems
+
+Alone: one client, acquire and release. Fought over: {PEER_CONTENDERS} processes, each holding the
+lock for about a millisecond and asking for it again at once. A hand-over is a grant to another
+contender than the one before; its time runs from the end of one critical section to the beginning of
+the next. Fairness is Jain's index of grants (1 is even). Queues (etcd, ZooKeeper) are fair by
+construction; those who poll (Redis, this lock) let the last holder win more often and wake nobody.
+Redis keeps its data in memory here and etcd, ZooKeeper and the local store flush each write to disk.
+"""
+
+_HANDOVER = """## Hand-over and fairness
+
+Threads in at most eight processes, each holding the lock for about a millisecond and asking for it
+again at once, for three seconds.
+"""
+
+
+def page(results: Results) -> str:
+    """Return the page of one complete run."""
+    where = ", ".join(f"{name}: {value}" for name, value in results.machine.items())
+    parts = [_INTRO, f"Taken {results.taken_at}; {where}.\n", tables(results)]
+    return "\n".join(parts)
+
+
+def tables(results: Results) -> str:
+    """Return the tables of what was measured."""
+    parts: list[str] = []
+    if results.cycle:
+        parts += [_CYCLE, _cycle(results)]
+    if results.requests:
+        parts += [_REQUESTS, _requests(results)]
+    if results.peers:
+        parts += [_PEERS, _peers(results)]
+    if results.handover:
+        parts += [_HANDOVER, _handover(results)]
+    if results.missing:
+        lines = [f"- {name}: {_first_line(why)}" for name, why in results.missing.items()]
+        parts += ["## Not measured\n", "\n".join(lines) + "\n"]
+    return "\n".join(parts)
+
+
+def _cycle(results: Results) -> str:
+    rows = [
+        (
+            one.store,
+            _ms(one.lock.p50_us),
+            _ms(one.raw.p50_us),
+            f"**{one.ratio:.2f}**",
+            _ms(one.lock.p99_us),
+            _ms(one.raw.p99_us),
+        )
+        for one in results.cycle
+    ]
+    head = ("store", "lock p50 ms", "raw p50 ms", "ratio", "lock p99 ms", "raw p99 ms")
+    note = (
+        "In memory there is no store to wait for: the difference is what the lock computes,"
+        " and a ratio says nothing.\n"
+    )
+    return f"{_table(head, rows)}\n{note}"
+
+
+def _requests(results: Results) -> str:
+    rows = [(one.case, str(len(one.sent)), ", ".join(one.sent)) for one in results.requests]
+    return _table(("case", "requests", "in order"), rows)
+
+
+def _peers(results: Results) -> str:
+    rows = [
+        (
+            one.system,
+            *_both(one.alone),
+            f"{one.contended.grants_per_s:.0f}",
+            f"{one.contended.handovers_per_s:.0f}",
+            *_both(one.contended.handover),
+            f"{one.contended.jain:.2f}",
+        )
+        for one in results.peers
+    ]
+    head = ("system", "alone p50 ms", "p99 ms", "grants/s", "hand-overs/s")
+    return _table((*head, "hand-over p50 ms", "p99 ms", "fairness"), rows)
+
+
+def _handover(results: Results) -> str:
+    rows = [
+        (
+            one.system,
+            str(one.contenders),
+            f"{one.grants_per_s:.0f}",
+            *_both(one.handover),
+            f"{one.jain:.2f}",
+            f"{one.most} / {one.fewest}",
+            str(one.overlaps),
+        )
+        for one in results.handover
+    ]
+    head = ("system", "contenders", "grants/s", "hand-over p50 ms", "p99 ms")
+    return _table((*head, "fairness", "most / fewest grants", "overlaps"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _both(latency: Latency) -> tuple[str, str]:
+    return _ms(latency.p50_us), _ms(latency.p99_us)
+
+
+def _ms(duration_us: float) -> str:
+    return f"{duration_us / 1_000:.3g}"
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0]

@@ -1,0 +1,153 @@
+"""What is measured, in which order, and for how long."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks import contention, cycle, requests
+from benchmarks.contention import Contention, Fight
+from benchmarks.cycle import CycleResult
+from benchmarks.figures import Latency, interleaved
+from benchmarks.peers import OTHERS, OURS, Client, Peer
+from benchmarks.places import ALL
+from benchmarks.requests import Requests
+from tidelock.testing.servers import ServerUnavailable
+
+CONTENDERS = (2, 8, 32, 128)
+PEER_CONTENDERS = 8
+PEER_ROUNDS = 2
+FIGHT_S = 3.0
+PEER_CYCLES_S = 15.0
+
+_Running = TypeVar("_Running")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerResult:
+    """One lock system: alone, and fought over."""
+
+    system: str
+    alone: Latency
+    contended: Contention
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything one run found. `missing` says why something was not measured."""
+
+    taken_at: str = ""
+    machine: dict[str, str] = field(default_factory=dict)
+    cycle: list[CycleResult] = field(default_factory=list)
+    requests: list[Requests] = field(default_factory=list)
+    peers: list[PeerResult] = field(default_factory=list)
+    handover: list[Contention] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def measure_cycle(results: Results) -> None:
+    """Acquire+release against the raw conditional put, on every store."""
+    for name, opened in ALL.items():
+        with _if_there(name, opened, results) as place:
+            if place is not None:
+                results.cycle.append(cycle.measure(place))
+
+
+def measure_requests(results: Results) -> None:
+    """Requests per cycle."""
+    counted, missing = requests.measure()
+    results.requests += counted
+    results.missing.update(missing)
+
+
+def measure_peers(results: Results) -> None:
+    """Ours and the others, all running at once, in turns."""
+    with ExitStack() as stack:
+        peers: dict[str, Peer] = {}
+        for name, opened in {**OURS, **OTHERS}.items():
+            peer = stack.enter_context(_if_there(name, opened, results))
+            if peer is not None:
+                peers[name] = peer
+        alone = _alone(peers)
+        fights: dict[str, list[Fight]] = {name: [] for name in peers}
+        for _ in range(PEER_ROUNDS):
+            for name, peer in peers.items():
+                fights[name].append(contention.fight(peer, PEER_CONTENDERS, duration_s=FIGHT_S))
+        for name in peers:
+            fought = contention.judge(name, PEER_CONTENDERS, fights[name])
+            results.peers.append(PeerResult(name, alone[name], fought))
+
+
+def measure_handover(results: Results) -> None:
+    """Ours with few and with many contenders."""
+    for name, opened in OURS.items():
+        with _if_there(name, opened, results) as peer:
+            if peer is not None:
+                for count in CONTENDERS:
+                    fought = contention.fight(peer, count, duration_s=FIGHT_S)
+                    results.handover.append(contention.judge(name, count, [fought]))
+
+
+PARTS: Mapping[str, Callable[[Results], None]] = {
+    "cycle": measure_cycle,
+    "requests": measure_requests,
+    "peers": measure_peers,
+    "handover": measure_handover,
+}
+
+
+def begin() -> Results:
+    """Return empty results that know when and where they were taken."""
+    machine = {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": sys.version.split()[0],
+        "load before": f"{os.getloadavg()[0]:.1f}",
+    }
+    return Results(taken_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"), machine=machine)
+
+
+def _alone(peers: Mapping[str, Peer]) -> dict[str, Latency]:
+    clients = {name: peer.client() for name, peer in peers.items()}
+    cycles = {name: _cycle_of(client) for name, client in clients.items()}
+    samples = interleaved(cycles, budget_s=PEER_CYCLES_S)
+    for client in clients.values():
+        client.close()
+    return {name: Latency.of(samples[name]) for name in clients}
+
+
+def _cycle_of(client: Client) -> Callable[[], None]:
+    def run() -> None:
+        client.acquire()
+        client.release()
+
+    return run
+
+
+@contextmanager
+def _if_there(
+    name: str, opened: Callable[[], AbstractContextManager[_Running]], results: Results
+) -> Iterator[_Running | None]:
+    """Yield what `opened` runs, or None, noting the reason."""
+    with ExitStack() as stack:
+        running: _Running | None = None
+        try:
+            running = stack.enter_context(opened())
+        except ServerUnavailable as error:
+            results.missing[name] = str(error)
+        yield running
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

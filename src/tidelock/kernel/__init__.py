@@ -1,0 +1,1 @@
+"""Arrow functions on one file group: no Spark, no timeline."""

@@ -1,0 +1,1 @@
+"""The timeline: what was done to a table, when, and what came of it."""

@@ -1,0 +1,62 @@
+"""Properties files are read as Java reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidelock.base.errors import ConfigInvalid, NotFound
+from tidelock.base.javaproperties import parse_properties
+from tidelock.base.limits import PROPERTIES_BYTES_MAX
+from tidelock.ops.cli.properties import read_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("a=1", {"a": "1"}),
+        ("a : 1", {"a": "1"}),
+        ("a 1", {"a": "1"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("  a =  b c  ", {"a": "b c  "}),
+        ("# x=1\n! y=2\n\n \nz=3", {"z": "3"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=one,\\\n   two", {"a": "one,two"}),
+        ("a=one\\\\\nb=2", {"a": "one\\", "b": "2"}),
+        ("a=x\\\n# not a comment", {"a": "x# not a comment"}),
+        (r"a\=b\:c\ d=1", {"a=b:c d": "1"}),
+        (r"a=\t\n\r\f\q", {"a": "\t\n\r\fq"}),
+        (r"a=\u00e9\uD83D\uDE00", {"a": "é😀"}),
+        ("a=s3://b/t?x=1", {"a": "s3://b/t?x=1"}),
+        ("a==b", {"a": "=b"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=end\\", {"a": "end"}),
+        ("", {}),
+    ],
+)
+def test_a_line_means_what_it_means_in_java(text: str, settings: dict[str, str]) -> None:
+    assert parse_properties(text) == settings
+
+
+def test_a_broken_escape_is_refused() -> None:
+    with pytest.raises(ValueError, match="uXXXX"):
+        parse_properties(r"a=\u12")
+
+
+def test_bytes_that_are_not_utf8_are_latin1(tmp_path: Path) -> None:
+    path = tmp_path / "x.properties"
+    path.write_bytes(b"a=\xe9")
+    assert read_properties(path) == {"a": "é"}
+
+
+def test_a_file_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        read_properties(tmp_path / "none")
+    with pytest.raises(ConfigInvalid):
+        read_properties(tmp_path)
+    huge = tmp_path / "huge"
+    huge.write_bytes(b"#" * (PROPERTIES_BYTES_MAX + 1))
+    with pytest.raises(ConfigInvalid, match="over"):
+        read_properties(huge)

@@ -1,0 +1,72 @@
+"""The checker of histories finds every kind of bad history planted before it."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tidelock.testing.history import (
+    Section,
+    fairness,
+    hand_overs_ms,
+    read_sections,
+    violations,
+    write_section,
+)
+
+
+def good(count: int) -> list[Section]:
+    return [Section(str(n % 5), n + 1, n * 10, n * 10 + 9) for n in range(count)]
+
+
+def test_a_good_history_passes_in_any_order_of_its_lines() -> None:
+    history = good(500)
+    random.Random(1).shuffle(history)
+    assert list(violations(history)) == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "says"),
+    [
+        (Section("x", 250, 2480, 2489), "one token, two sections"),
+        (Section("x", 900, 2485, 2495), "the larger token came first"),
+        (Section("x", 501, 4985, 5010), "two at once"),
+        (Section("x", 501, 5010, 5005), "ended before it began"),
+        (Section("x", 501, 100, 9_999), "two at once"),
+    ],
+)
+def test_a_planted_section_is_found(planted: Section, says: str) -> None:
+    history = [*good(500), planted]
+    random.Random(2).shuffle(history)
+    found = list(violations(history))
+    assert any(says in violation for violation in found), found
+
+
+def test_a_token_out_of_order_is_found_even_without_overlap() -> None:
+    swapped = [Section("a", 2, 0, 5), Section("b", 1, 10, 15)]
+    assert any("larger token" in violation for violation in violations(swapped))
+
+
+def test_a_long_history_is_checked_in_seconds() -> None:
+    history = good(100_000)
+    began_s = time.monotonic()
+    assert list(violations(history)) == []
+    assert time.monotonic() - began_s < 10
+
+
+def test_hand_overs_and_shares_are_what_they_are() -> None:
+    assert hand_overs_ms(good(3)) == [1e-6, 1e-6]
+    assert fairness(good(500)) == 1.0
+    assert fairness([Section("a", n, n, n) for n in range(9)]) == 1.0
+    lopsided = [Section("a", n, n, n) for n in range(99)] + [Section("b", 99, 99, 99)]
+    assert fairness(lopsided) < 0.55
+    assert fairness([]) == 1.0
+
+
+def test_a_history_survives_its_files(tmp_path: Path) -> None:
+    for section in good(20):
+        write_section(tmp_path / f"{section.who}.jsonl", section)
+    assert sorted(read_sections(tmp_path), key=lambda section: section.token) == good(20)
