@@ -10,12 +10,12 @@ from benchmarks.suite import PEER_CONTENDERS, Results
 
 _INTRO = """# Performance
 
-`make bench` measures everything on this page and writes it; the numbers behind it are in
-`benchmarks/results/`. What stands in one table was measured in one run, in turns on one machine, so
-compare within a table: another machine changes all of its numbers alike. All servers run on the same
-machine as their clients. A real object store is ten to a hundred times farther away, which leaves
-the ratios to the raw store and makes the distance to Redis, etcd and ZooKeeper what the store's
-distance is.
+`make bench` measures everything on this page and writes it; the numbers behind it are kept in the
+folder `results` of `benchmarks/`. What stands in one table was measured in one run, in turns on one
+machine, so compare within a table: another machine changes all of its numbers. All servers run on the same
+machine as their clients. A real object store is ten to a hundred times farther away: ratios to
+the raw store then come closer to 1, and locks on it are as much slower than Redis, etcd and
+ZooKeeper next door.
 """
 
 _CYCLE = f"""## Acquire and release, against the raw store
@@ -34,16 +34,17 @@ _PEERS = f"""## Beside other lock systems
 
 Alone: one client, acquire and release. Fought over: {PEER_CONTENDERS} processes, each holding the
 lock for about a millisecond and asking for it again at once. A hand-over is a grant to another
-contender than the one before; its time runs from the end of one critical section to the beginning of
-the next. Fairness is Jain's index of grants (1 is even). Queues (etcd, ZooKeeper) are fair by
-construction; those who poll (Redis, this lock) let the last holder win more often and wake nobody.
-Redis keeps its data in memory here and etcd, ZooKeeper and the local store flush each write to disk.
+contender than the one before; its time runs from the end of one critical section to the beginning
+of the next. Fairness is Jain's index of grants (1 is even). Queues (etcd, ZooKeeper) are fair by
+construction; those who poll (Redis, this lock) let the last holder win more often. Redis keeps its
+data in memory here; etcd, ZooKeeper and the local store flush each write to disk.
 """
 
 _HANDOVER = """## Hand-over and fairness
 
 Threads in at most eight processes, each holding the lock for about a millisecond and asking for it
-again at once, for three seconds.
+again at once: for three seconds, or six where there are more than eight. Waiters poll; nobody is
+queued, so in a crowd some wait long.
 """
 
 

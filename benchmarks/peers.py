@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -88,6 +89,8 @@ class ZooKeeperPeer:
         """Connect and open a session."""
         from kazoo.client import KazooClient  # noqa: PLC0415
 
+        # It warns of the connection that it closes itself at the end.
+        logging.getLogger("kazoo").setLevel(logging.ERROR)
         session = KazooClient(hosts=self.address)
         session.start()
         lock = session.Lock(f"/{_NAME}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from benchmarks.places import BUCKET, Place, s3_settings
 from tidelock.lock.driver import Lock
 from tidelock.testing.java import hudi, hudi_writer
+from tidelock.testing.java.hudi import VERSION
 from tidelock.testing.proxy import FaultProxy
 from tidelock.testing.servers import S3Server, ServerUnavailable, seaweedfs
 
@@ -56,7 +57,7 @@ def _hudi(server: S3Server, proxy: FaultProxy) -> Requests:
             writer.unlock()
 
         cycle()
-        return Requests("Hudi 1.2.1 (Java)", _sent(proxy, cycle))
+        return Requests(f"Hudi {VERSION} (Java), with {java.client}", _sent(proxy, cycle))
 
 
 @contextmanager

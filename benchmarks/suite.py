@@ -25,6 +25,8 @@ CONTENDERS = (2, 8, 32, 128)
 PEER_CONTENDERS = 8
 PEER_ROUNDS = 2
 FIGHT_S = 3.0
+CROWD_FIGHT_S = 6.0
+"""Longer, so that each of many has time to come to its turn."""
 PEER_CYCLES_S = 15.0
 
 _Running = TypeVar("_Running")
@@ -91,7 +93,8 @@ def measure_handover(results: Results) -> None:
         with _if_there(name, opened, results) as peer:
             if peer is not None:
                 for count in CONTENDERS:
-                    fought = contention.fight(peer, count, duration_s=FIGHT_S)
+                    duration_s = CROWD_FIGHT_S if count > PEER_CONTENDERS else FIGHT_S
+                    fought = contention.fight(peer, count, duration_s=duration_s)
                     results.handover.append(contention.judge(name, count, [fought]))
 
 

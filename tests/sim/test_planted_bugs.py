@@ -1,8 +1,38 @@
 """Each planted bug is found, by the promise it breaks, within a bounded number of schedules.
 
-Seeds until found, when this was written (schedules without the faults a bug needs not counted):
+Schedules until found when this was written, and what complained first (schedules without the
+faults that a bug needs are not counted):
 
-TABLE
+    the deadline counts from the answer                      2  L7
+    the holder keeps no margin                               2  L7
+    the record promises less than its holder believes        7  exclusion
+    the taker allows for no drift                            3  L2
+    the deadline is kept on the wall clock                  13  L7
+    the taker waits twice as long                           18  L9
+    a waiter sleeps for a minute                             1  L9
+    a refused renewal is not read back                      21  L5
+    an adopted record is not renewed again                  21  L6
+    a renewal is sent past the deadline                     12  L11
+    a renewal carries no condition                           1  L2
+    the heartbeat ignores the death of its thread            3  L10
+    a renewal that lands after lost is believed             22  L7
+    a passed deadline goes unnoticed                         2  L7
+    a forced release is taken back                          16  its own invariants
+    asking again acquires again                              4  L5
+    a grant is concluded from a read                         7  L5
+    the token stands only in the record                      1  L1
+    a new range is not confirmed                            48  L1
+    an unconfirmed range is offered                        177  L1
+    a grant does not raise the token                         2  its own invariants
+    a ghost is not released                                  7  P16
+    every write carries the same nonce                       1  its own invariants
+    garbage is taken for a released record                   1  L8
+    garbage is waited for                                    1  L8
+    a release carries no condition                           1  L4
+    a refused release counts as released                    26  L5
+    closing looks for nothing                                4  P18
+    what could not be given back is forgotten              505  P18
+    a refusal that could not be read back is forgotten     215  P18
 """
 
 from __future__ import annotations

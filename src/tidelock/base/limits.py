@@ -7,6 +7,9 @@ from typing import Final
 RECORD_BYTES_MAX: Final = 16 * 1024
 """A lock record is about 400 bytes. More than this is not a lock record, and is not parsed."""
 
+RECORD_TEXT_BYTES_MAX: Final = 512
+"""An owner or a nonce has about 40. A record repeats those it replaced, and must stay readable."""
+
 RECORD_FORMAT: Final = 1
 """The newest `format` of a lock record that this version understands."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidelock.base.clock import Now
 from tidelock.base.errors import InvariantBroken
-from tidelock.base.limits import TOKEN_RANGE
+from tidelock.base.limits import TOKEN_MAX, TOKEN_RANGE
 from tidelock.base.outcome import Landed
 from tidelock.lock import events as e
 from tidelock.lock import invariants
@@ -122,6 +122,9 @@ def counted(state: State, event: e.ReadDone) -> Step:
         case _:
             raise InvariantBroken(f"{event.reading} in answer to a read of the counter")
     ceiling = floor + TOKEN_RANGE
+    if ceiling > TOKEN_MAX:
+        cause = f"tokens are used up: {floor} is too near to {TOKEN_MAX}"
+        return _not_acquired(state, e.NotAcquired(e.Why.UNREADABLE, cause=cause))
     counter = Counter(ceiling, state.next_nonce())
     after = replace(state, phase=Phase.RESERVING, writes=state.writes + 1, ceiling=ceiling)
     return after, (e.WriteCounter(mode, counter),)
@@ -131,9 +134,10 @@ def reserved(state: State, event: e.WriteDone) -> Step:
     """A range is ours only if its write is known to have landed; a wasted range costs nothing."""
     match event.reply:
         case Landed():
-            if state.target and not state.lease.is_free(state.target.record, event.now):
+            target = state.target
+            if target and not state.lease.is_free(target.record, event.now):
                 # The wall clock stepped back since the record was judged dead. L2: judge again.
-                return _not_acquired(state, e.NotAcquired(e.Why.HELD, state.target.record))
+                return read(state, e.ReadDone(event.now, e.Found(target.version, target.record)))
             first = state.ceiling - TOKEN_RANGE + 1
             return _take(
                 state,

@@ -48,12 +48,18 @@ WAIT_BETWEEN_RETRIES_MAX_MS = declare(
         "hoodie.write.lock.max_wait_time_ms_between_retry",
         int,
         16_000,
-        "longest pause between retries of such providers",
+        "longest pause between retries of providers with a client of their own",
         group=_G,
     )
 )
 NUM_RETRIES = declare(
-    ConfigKey("hoodie.write.lock.num_retries", int, 15, "retries inside such providers", group=_G)
+    ConfigKey(
+        "hoodie.write.lock.num_retries",
+        int,
+        15,
+        "retries inside providers with a client of their own",
+        group=_G,
+    )
 )
 CLIENT_NUM_RETRIES = declare(
     ConfigKey(
@@ -69,7 +75,7 @@ CLIENT_WAIT_BETWEEN_RETRIES_MS = declare(
         "hoodie.write.lock.client.wait_time_ms_between_retry",
         int,
         5_000,
-        "pause between those",
+        "pause between a writer's tries with its provider",
         group=_G,
     )
 )

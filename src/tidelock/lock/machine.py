@@ -59,7 +59,7 @@ TABLE: dict[tuple[Phase, type[e.Event]], Row] = {
     (_P.HOLDING, e.Acquire): Row(acquiring.acquire_again, (_P.HOLDING, _P.READING)),
     (_P.READING, e.ReadDone): Row(acquiring.read, _AFTER_READ),
     (_P.COUNTING, e.ReadDone): Row(acquiring.counted, (_P.RESERVING, _P.IDLE)),
-    (_P.RESERVING, e.WriteDone): Row(acquiring.reserved, (_P.TAKING, _P.IDLE)),
+    (_P.RESERVING, e.WriteDone): Row(acquiring.reserved, (_P.TAKING, _P.RETURNING, _P.IDLE)),
     (_P.TAKING, e.WriteDone): Row(
         acquiring.taken, (_P.HOLDING, _P.CONFIRMING, _P.JUDGING, _P.RETURNING, _P.IDLE)
     ),

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tidelock.base.errors import DataCorrupt, RecordFromFuture
-from tidelock.base.limits import RECORD_BYTES_MAX, RECORD_FORMAT, TOKEN_MAX
+from tidelock.base.limits import (
+    RECORD_BYTES_MAX,
+    RECORD_FORMAT,
+    RECORD_TEXT_BYTES_MAX,
+    TOKEN_MAX,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +90,7 @@ def decode(body: bytes) -> Record:
     for name in ("expired", "validUntil", "owner"):
         if name not in fields:
             raise DataCorrupt(f"the lock record has no field {name!r}")
-    form = _whole(fields, "format", default=0)
-    if form > RECORD_FORMAT:
-        raise RecordFromFuture(
-            f"the lock record has format {form}; this version reads up to {RECORD_FORMAT}",
-            hint="upgrade tidelock on this machine",
-        )
-    if form == 0:
+    if _format(fields, "lock record") == 0:
         # Java, or another tool that knows Hudi's three fields. Whatever else it wrote is not ours.
         return Record(
             _flag(fields, "expired"), _whole(fields, "validUntil"), _text(fields, "owner")
@@ -102,7 +101,7 @@ def decode(body: bytes) -> Record:
         owner=_text(fields, "owner"),
         token=_whole(fields, "token"),
         token_ceiling=_whole(fields, "tokenCeiling"),
-        nonce=_text(fields, "nonce"),
+        nonce=_nonce(fields),
         previous=_previous(fields.get("previous")),
     )
 
@@ -116,7 +115,18 @@ def encode_counter(counter: Counter) -> bytes:
 def decode_counter(body: bytes) -> Counter:
     """Return the token counter in `body`, or raise `DataCorrupt`."""
     fields = _json_object(body, "token counter")
-    return Counter(_whole(fields, "ceiling"), _text(fields, "nonce"))
+    _format(fields, "token counter")
+    return Counter(_whole(fields, "ceiling"), _nonce(fields))
+
+
+def _format(fields: dict[str, Any], what: str) -> int:
+    form = _whole(fields, "format", default=0)
+    if form > RECORD_FORMAT:
+        raise RecordFromFuture(
+            f"the {what} has format {form}; this version reads up to {RECORD_FORMAT}",
+            hint="upgrade tidelock on this machine",
+        )
+    return form
 
 
 def _previous(value: object) -> Previous | None:
@@ -177,7 +187,21 @@ def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise DataCorrupt(f"the field {name!r} is a {_json_type(value)}, not a string")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        # JSON can spell half a character, and nobody can write it as UTF-8 again (P4).
+        raise DataCorrupt(f"the field {name!r} holds half a character") from error
+    if size > RECORD_TEXT_BYTES_MAX:
+        raise DataCorrupt(f"the field {name!r} is longer than {RECORD_TEXT_BYTES_MAX} bytes")
     return value
+
+
+def _nonce(fields: dict[str, Any]) -> str:
+    nonce = _text(fields, "nonce")
+    if not nonce:
+        raise DataCorrupt("the field 'nonce' is empty")
+    return nonce
 
 
 def _flag(fields: dict[str, Any], name: str) -> bool:

@@ -76,10 +76,12 @@ def settled(state: State, event: e.ReadDone) -> Step:
         case e.ReadFailed(cause, pause):
             return _try_later(state, cause, pause, e.Count("lock.state.unknown"))
         case e.Found(version, record) if is_our_grant(state, record):
-            if state.tries + 1 >= RELEASE_TRIES:
-                return _unknown_release(state, state.unclear or "the record keeps changing")
+            # A try whose answer was unclear was counted when it was.
+            tries = state.tries if state.unclear else state.tries + 1
+            if tries >= RELEASE_TRIES:
+                return _unknown_release(state, "the record keeps changing")
             grant = replace(state.grant, version=version, record=record)
-            return release(replace(state, grant=grant, tries=state.tries + 1), event)
+            return release(replace(state, grant=grant, tries=tries), event)
         case e.Found(version, record) if record.written_by(state.owner) and record.token == token:
             return _free(state, e.Released(), event.now, Seen(version, record))
         case e.Found(_, record) if record.previous and _is_of(state, record):

@@ -64,8 +64,13 @@ class Renewals:
 
     def __post_init__(self) -> None:
         """A fork copies no threads, and copies a mutex that one of them may be holding."""
-        forked = weakref.WeakMethod(self._forked)
-        os.register_at_fork(after_in_child=lambda: (forked() or _nothing)())
+        again = weakref.WeakMethod(self._forked)
+
+        def forked() -> None:
+            if (method := again()) is not None:
+                method()
+
+        os.register_at_fork(after_in_child=forked)
 
     def _forked(self) -> None:
         self._starting = threading.Lock()
@@ -153,10 +158,6 @@ class Renewals:
                 self._wake.notify()
 
         return beat
-
-
-def _nothing() -> None:
-    """Do it for a heartbeat that is no more."""
 
 
 def _moments(entry: _Entry) -> list[int]:

@@ -1,7 +1,8 @@
 """How long a waiter pauses between two looks at a lock. Pure.
 
 Polling is quick while the lock moves from hand to hand and slows down while one owner keeps it,
-so a short hold is taken over within milliseconds and a long one costs a request a second.
+so a short hold is taken over within milliseconds and a long one costs a request a second. The more
+owners a waiter sees, the more others wait as well, and the longer it leaves the store to them.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ from tidelock.base.retry import Backoff
 from tidelock.lock.events import NotAcquired, Why
 from tidelock.lock.lease import Lease
 
+RIVALS_MAX = 32
+"""More owners than this need no longer pauses: the store is quiet enough."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A waiter's memory of what it has seen so far."""
+    """A waiter's memory of what it has seen so far; `rivals` are the owners, the latest last."""
 
     poll: Backoff
     looks: int = 0
     holder_nonce: str = ""
+    rivals: tuple[str, ...] = ()
 
     def after(self, seen: NotAcquired) -> Waiting:
         """Return the memory after one more look: a lock that moved is watched closely again."""
         nonce = f"{seen.holder.owner}/{seen.holder.token}" if seen.holder else ""
         moved = seen.why is Why.GHOST or nonce not in ("", self.holder_nonce)
-        return Waiting(self.poll, 0 if moved else self.looks + 1, nonce or self.holder_nonce)
+        looks = 0 if moved else self.looks + 1
+        return Waiting(self.poll, looks, nonce or self.holder_nonce, self._rivals_with(seen))
 
     def pause_ms(self, seen: NotAcquired, lease: Lease, now: Now, jitter: float) -> float:
         """Return how long to wait after `seen`.
@@ -36,8 +42,16 @@ class Waiting:
         """
         if seen.why is Why.GHOST:
             return 0.0
-        pause = self.poll.delay_ms(self.looks, jitter)
+        # All waiters together then look about as often as few do, however many there are.
+        crowd = max(1, len(self.rivals))
+        pause = min(crowd * self.poll.delay_ms(self.looks, jitter), self.poll.most_ms)
         if seen.holder is not None and not seen.holder.expired:
             left = lease.dead_after_epoch_ms(seen.holder) + 1 - now.wall_epoch_ms
             pause = min(pause, max(left + jitter * self.poll.first_ms, self.poll.first_ms / 2))
         return max(pause, float(seen.retry_after_ms or 0))
+
+    def _rivals_with(self, seen: NotAcquired) -> tuple[str, ...]:
+        if seen.holder is None:
+            return self.rivals
+        owner = seen.holder.owner
+        return (*(rival for rival in self.rivals if rival != owner), owner)[-RIVALS_MAX:]

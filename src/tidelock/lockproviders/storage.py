@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tidelock.base.errors import AcquireTimeout, Unavailable
 from tidelock.base.metrics import Metrics
 from tidelock.lock.config import BASE_PATH
+from tidelock.lock.driver import Lock
 from tidelock.lock.holding import LostCallback
 from tidelock.lock.opening import lock
 from tidelock.lock.provider import Features
@@ -22,6 +23,13 @@ class StorageLockProvider:
         Raises: `ConfigInvalid`, as Hudi does, when `hoodie.base.path` is missing or a rule broken.
         """
         self.lock = lock(BASE_PATH.required(settings), settings=settings, metrics=metrics)
+
+    @classmethod
+    def over(cls, opened: Lock) -> StorageLockProvider:
+        """Return the provider of a lock that was opened by other means than settings."""
+        provider = cls.__new__(cls)
+        provider.lock = opened
+        return provider
 
     def features(self) -> Features:
         """Return what the storage lock can do."""

@@ -33,7 +33,7 @@ def checked_key(key: str) -> str:
 
 def checked_prefix(prefix: str) -> str:
     """Return `prefix` if keys can start with it; it may be empty or end with `/`."""
-    problem = _problem(prefix.removesuffix("/"))
+    problem = _problem(prefix if prefix == "/" else prefix.removesuffix("/"))
     if problem:
         raise InvalidInput(f"{shown(prefix)} is not a prefix: {problem}")
     return prefix

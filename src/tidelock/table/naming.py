@@ -18,9 +18,7 @@ from tidelock.table.filegroup.slice import BaseFile, LogFile
 
 _BASE: Final = re.compile(r"([^_.]+)_([^_.]+)_(\d+)\.parquet", re.ASCII)
 # Hudi's Java readers skip a log file whose token is not three numbers, so it is skipped here too.
-_LOG: Final = re.compile(
-    r"\.([^._]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII
-)
+_LOG: Final = re.compile(r"\.([^._]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII)
 _TOKEN: Final = re.compile(r"(\d+)-(\d+)-(\d+)", re.ASCII)
 _FILE_ID: Final = re.compile(r"[^_./\x00-\x1f\x7f]+")
 

@@ -67,12 +67,13 @@ def _check_value(field: str, shown: str, *, nested: bool) -> None:
         problem = "it has a '/'"
     elif any(part in ("", ".", "..") for part in shown.split("/")):
         problem = "it has an empty, '.' or '..' part"
-    elif shown.split("/")[0].startswith(".hoodie"):
+    elif shown.startswith(".hoodie"):
         problem = "that name is the table's own"
     if problem:
         raise InvalidInput(
             f"{shown!r} of the partition field {field} cannot name a folder: {problem}",
-            hint="set hoodie.datasource.write.partitionpath.urlencode=true when creating the table",
+            hint="choose another value, or create the table with"
+            " hoodie.datasource.write.partitionpath.urlencode=true, which escapes '/'",
         )
 
 

@@ -61,7 +61,9 @@ class Register:
     def _replace(self, token: int, elements: list[str] | None) -> list[str] | None:
         while True:
             found = self._store.get(SET_KEY)
-            held = json.loads(found.body) if found else {"token": 0, "elements": []}
+            held: dict[str, Any] = {"token": 0, "elements": []}
+            if found is not None:
+                held = json.loads(found.body)
             if held["token"] > token:
                 return None
             wanted = held["elements"] if elements is None else elements

@@ -18,10 +18,11 @@ from tests.unit.lock.bench import (
 )
 from tidelock.base.clock import Now
 from tidelock.base.errors import InvariantBroken
+from tidelock.base.limits import TOKEN_MAX
 from tidelock.lock import events as e
 from tidelock.lock.record import Previous
 from tidelock.lock.state import Phase, Standing
-from tidelock.store.contract import Create, Match
+from tidelock.store.contract import Create
 
 UNREADABLE = e.Unreadable("not JSON")
 
@@ -90,6 +91,14 @@ def test_p6_a_counter_that_cannot_be_read_ends_the_attempt() -> None:
 def test_p19_an_unreadable_counter_ends_the_attempt_and_is_not_replaced() -> None:
     bench = Bench().acquire().reads(JAVA).reads(UNREADABLE)
     assert bench.result == e.NotAcquired(e.Why.UNREADABLE, cause="token counter: not JSON")
+
+
+def test_l1_tokens_that_are_used_up_end_the_attempt_before_anything_is_written() -> None:
+    bench = Bench().acquire().reads(JAVA).counts(TOKEN_MAX - 500)
+    assert (bench.why, bench.request) == (e.Why.UNREADABLE, None)
+    last = Bench().acquire().reads(JAVA).counts(TOKEN_MAX - 1_000)
+    assert isinstance(last.request, e.WriteCounter)
+    assert last.request.counter.ceiling == TOKEN_MAX
 
 
 def in_a_new_range() -> Bench:
@@ -400,9 +409,3 @@ def test_p3_every_write_carries_a_nonce_of_its_own() -> None:
     nonces.append(bench.lands("v3").release().written.nonce)
     nonces.append(bench.lands("v4").acquire().written.nonce)
     assert nonces == [f"{ME}:{count}" for count in range(1, 6)]
-
-
-def test_p2_every_write_is_conditional() -> None:
-    bench = Bench().holding()
-    assert isinstance(bench.at(1_000).renew().request, e.WriteRecord)
-    assert bench.request.mode == Match("v2")  # type: ignore[union-attr]

@@ -114,7 +114,7 @@ def _say_switched(
     switched = {"resource": store.uri, "audit_state": state, "files_deleted": len(deleted or [])}
     output.result(switched, f"{store.uri}  audit {state}")
     if deleted:
-        output.remark(f"  {len(deleted)} audit files deleted")
+        output.remark(f"  audit files deleted: {len(deleted)}")
     output.remark(Text("  holders look at the switch when they next acquire", style="dim"))
 
 
@@ -157,7 +157,7 @@ def _validate(store: ObjectStore, drift_ms: int, output: Output) -> None:
     }
     headline = Text.assemble(
         (validation.verdict.value, _STYLES[validation.verdict]),
-        f"  {validation.holdings} holdings, {max(0, validation.issues_found)} issues",
+        f"  holdings: {validation.holdings}, issues: {max(0, validation.issues_found)}",
     )
     lines = [
         Text.assemble(
@@ -185,8 +185,8 @@ def _clean_up(
         "files": keys,
     }
     verb = "would be deleted" if dry else "deleted"
-    age = f"not modified for {age_days} days"
-    output.result(shown, f"{len(keys)} audit files {age} {verb}", *(f"  {key}" for key in keys))
+    says = f"audit files not modified for {age_days} days, {verb}: {len(keys)}"
+    output.result(shown, says, *(f"  {key}" for key in keys))
 
 
 def _show(store: ObjectStore, output: Output) -> None:

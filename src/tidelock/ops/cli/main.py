@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -149,10 +150,9 @@ def _hang_up() -> int:
 
 def _prepare(*, debug: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIO) or hasattr(stream, "reconfigure"):
-            with contextlib.suppress(AttributeError, ValueError):
-                # A name from the command line may hold bytes that no encoding has.
-                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, TextIOWrapper):
+            # A name from the command line may hold bytes that no encoding has.
+            stream.reconfigure(errors="backslashreplace")
     root = logging.getLogger("tidelock")
     root.handlers.clear()
     handler = logging.StreamHandler()

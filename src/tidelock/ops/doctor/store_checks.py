@@ -93,13 +93,13 @@ def check_leftovers(store: ObjectStore) -> Iterator[Finding]:
     if copies:
         yield note(
             "leftovers",
-            f"{len(copies)} saved copies of records that could not be read: {_some(copies)}",
+            f"saved copies of what could not be read ({len(copies)}): {_some(copies)}",
             "delete them once somebody has looked at them",
         )
     if scratch:
         yield note(
             "leftovers",
-            f"{len(scratch)} objects that no lock uses: {_some(scratch)}",
+            f"objects that no lock uses ({len(scratch)}): {_some(scratch)}",
             "trials that were cut short leave such behind; they are harmless and may be deleted",
         )
     if not copies and not scratch:

@@ -140,7 +140,7 @@ def split_nullable(avro: AvroType) -> tuple[AvroType, bool]:
         rest = [branch for branch in avro if branch != "null"]
         if len(rest) == 1:
             return rest[0], len(avro) > 1
-        return rest if rest else "null", len(rest) < len(avro)
+        return rest or "null", len(rest) < len(avro)
     return avro, False
 
 
@@ -253,7 +253,8 @@ def _fixed(size: int, name: str, namespace: str) -> dict[str, Any]:
 
 def _decimal_bytes(precision: int) -> int:
     """Return the fewest bytes whose two's complement holds every number of `precision` digits."""
-    return (10**precision - 1).bit_length() // 8 + 1
+    largest: int = 10**precision - 1
+    return largest.bit_length() // 8 + 1
 
 
 def storable(schema: pa.Schema, *, table: str) -> pa.Schema:

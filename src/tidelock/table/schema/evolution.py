@@ -129,7 +129,7 @@ def _conformed_array(array: pa.Array, target: pa.DataType, path: str, where: str
     if pt.is_map(source) and pt.is_map(target):
         return _conformed_map(array, target, path, where)
     if not widens(source, target):
-        raise _cannot_widen(source, target, f"{where}: {path}")
+        raise _cannot_widen(source, target, path, where)
     return array.cast(target, safe=not pt.is_floating(target))
 
 
@@ -191,8 +191,10 @@ def _is_bytes_or_text(kind: pa.DataType) -> bool:
     )
 
 
-def _cannot_widen(source: pa.DataType, target: pa.DataType, path: str) -> InvalidInput:
+def _cannot_widen(
+    source: pa.DataType, target: pa.DataType, path: str, where: str = ""
+) -> InvalidInput:
     return InvalidInput(
-        f"column {path} has the type {source}, which cannot be widened to {target}",
+        f"{where}{': ' if where else ''}column {path} has the type {source}, which cannot be widened to {target}",
         hint="cast the column, or write it under another name",
     )

@@ -30,7 +30,7 @@ def decode_rows(
     """
     plain = _plain(schema)
     try:
-        rows = list(fastavro.reader(io.BytesIO(_container(records, plain))))
+        rows: list[Any] = list(fastavro.reader(io.BytesIO(_container(records, plain))))
     except (ValueError, EOFError, IndexError, KeyError, TypeError, struct.error) as error:
         raise DataCorrupt(
             f"{where}: {len(records)} Avro records do not fit their schema: {error!r}"
@@ -59,7 +59,7 @@ def encode_rows(table: pa.Table, schema: Mapping[str, Any], *, where: str) -> li
     ]
     parsed = fastavro.parse_schema(plain)
     names = stored.names
-    encoded = []
+    encoded: list[bytes] = []
     for values in zip(*columns, strict=True):
         sink = io.BytesIO()
         try:
@@ -145,10 +145,14 @@ def _leaf(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Array, pa.Da
         return _to_decimal
     if pt.is_decimal(source):
         return _from_decimal
-    if pt.is_primitive(source) and pt.is_primitive(target):
-        if source.bit_width == target.bit_width:
-            return pa.Array.view
-    return pa.Array.cast
+    return _as_numbers
+
+
+def _as_numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Dates and times are numbers underneath; the rest is widened to what Avro has."""
+    if pt.is_primitive(array.type) and array.type.bit_width == target.bit_width:
+        return array.view(target)
+    return array.cast(target)
 
 
 def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -95,23 +95,18 @@ class Network:
             fate = Fate.THROTTLED
         store = world.store
         store.fate = fate
-        if fate is not Fate.PASS:
-            self._prepare(process, fate)
         store.phase = process.phase
+        if fate in _ASKING:
+            self._prepare(process, fate)
         return process.perform(request)
 
     def _prepare(self, process: Process, fate: Fate) -> None:
         """Count the fault, and decide whether the store names a pause."""
         world = self._world
-        if fate in _ASKING:
-            asking = world.random() < 0.5
-            world.fire(_ASKING[fate][asking], process.phase)
-            after_ms = int(world.random() * world.plan.lease.validity_ms / 2)
-            world.store.retry_after_ms = after_ms if asking else None
-            return
-        for fault, made in _AT_THE_STORE.items():
-            if made is fate:
-                world.fire(fault, process.phase)
+        asking = world.random() < 0.5
+        world.fire(_ASKING[fate][asking], process.phase)
+        after_ms = int(world.random() * world.plan.lease.validity_ms / 2)
+        world.store.retry_after_ms = after_ms if asking else None
 
     def _arrived(self, what: tuple[Process, Thread, Any], how: tuple[Fate, float]) -> None:
         process, thread, request = what

@@ -81,7 +81,10 @@ class SimStore(MemoryStore):
             case Fate.PASS | Fate.TWICE:
                 return super().get(key, start=start, end=end)
             case Fate.STALE:
-                return self._then(key)
+                was = self._then(key)
+                if was != self._objects.get(key):
+                    self._count(Fault.STALE)
+                return was
             case Fate.NO_ANSWER | Fate.UNAVAILABLE | Fate.CONFLICT:
                 raise StoreUnreachable(f"{key}: {self.fate.value}")
             case Fate.THROTTLED:
@@ -95,13 +98,16 @@ class SimStore(MemoryStore):
             case Fate.PASS | Fate.STALE:
                 return self._write(key, body, mode)
             case Fate.TWICE:
-                self._write(key, body, mode)
+                first = self._write(key, body, mode)
+                if isinstance(first, Landed):
+                    self._count(Fault.TWICE)
                 return self._write(key, body, mode)
             case Fate.NO_ANSWER:
                 return Unclear(self.fate.value)
             case Fate.UNAVAILABLE:
                 return Unclear("503", self.retry_after_ms)
             case Fate.CONFLICT:
+                self._count(Fault.CONFLICT)
                 return Busy(cause="409")
             case Fate.THROTTLED:
                 return Busy(self.retry_after_ms, cause="429")
@@ -126,8 +132,12 @@ class SimStore(MemoryStore):
         if isinstance(reply, Landed):
             self._witness(key)
         elif isinstance(reply, Refused):
-            self._fired[Fault.REFUSED, self.phase] += 1
+            self._count(Fault.REFUSED)
         return reply
+
+    def _count(self, fault: Fault) -> None:
+        """Count a fault that made a difference."""
+        self._fired[fault, self.phase] += 1
 
     def _witness(self, key: str) -> None:
         at = self._time_ms()

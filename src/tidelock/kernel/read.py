@@ -1,0 +1,125 @@
+"""Reading a file slice: base rows with the log files' changes on top, as batches of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.base.errors import InvalidInput, Unsupported
+from tidelock.kernel.basefile import BATCH_ROWS, read_base
+from tidelock.kernel.custom import folded_by, overlaid_by
+from tidelock.kernel.layers import check_ordering, read_layers
+from tidelock.kernel.merge import MergeRule, folded, overlaid
+from tidelock.store.contract import ObjectStore
+from tidelock.table.filegroup.slice import FileSlice
+from tidelock.table.logfile.reader import CorruptBlock
+from tidelock.table.properties import MergeMode
+from tidelock.table.schema.meta import COMMIT_TIME, RECORD_KEY
+
+
+def read_slice(
+    store: ObjectStore,
+    piece: FileSlice,
+    schema: pa.Schema,
+    *,
+    rule: MergeRule,
+    columns: Sequence[str] | None = None,
+    as_of: str | None = None,
+    commit_times: Collection[str] | None = None,
+    on_corrupt: Callable[[CorruptBlock], None] | None = None,
+) -> pa.Table:
+    """Return all rows of a slice at once; `slice_batches` says what the arguments mean."""
+    batches = slice_batches(
+        store,
+        piece,
+        schema,
+        rule=rule,
+        columns=columns,
+        as_of=as_of,
+        commit_times=commit_times,
+        on_corrupt=on_corrupt,
+    )
+    empty = _chosen(schema, columns).empty_table()
+    return pa.concat_tables([empty, *batches], promote_options="permissive")
+
+
+def slice_batches(
+    store: ObjectStore,
+    piece: FileSlice,
+    schema: pa.Schema,
+    *,
+    rule: MergeRule,
+    columns: Sequence[str] | None = None,
+    as_of: str | None = None,
+    commit_times: Collection[str] | None = None,
+    on_corrupt: Callable[[CorruptBlock], None] | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a slice, merged, with `columns` (all of `schema` if None).
+
+    `schema` is the table's, meta columns included; files written under an older one are widened to
+    it. Log blocks of instants after `as_of` do not count. With `commit_times`, only rows whose
+    current version was written by one of these instants are yielded: that is what an incremental
+    query asks. Torn log blocks are skipped and told to `on_corrupt`.
+
+    Base rows stream; what the log files hold is in memory as a whole.
+
+    Raises: `NotFound`, `DataCorrupt`, `InvalidInput`, `Unsupported`.
+    """
+    wanted = _chosen(schema, columns)
+    extra = () if commit_times is None else (COMMIT_TIME,)
+    if not piece.logs:
+        batches = _base(store, piece, _needed(schema, wanted, extra), batch_rows)
+    else:
+        check_ordering(rule, schema)
+        more = (RECORD_KEY, *rule.ordered_by, *extra, *(rule.merger.columns if rule.merger else ()))
+        needed = _needed(schema, wanted, more)
+        layers = read_layers(store, piece.logs, needed, rule, as_of=as_of, on_corrupt=on_corrupt)
+        base = _base(store, piece, needed, batch_rows)
+        if rule.mode is not MergeMode.CUSTOM:
+            batches = overlaid(base, folded(layers, needed), rule)
+        elif rule.merger is None:
+            raise Unsupported(
+                f"{store.uri}/{piece.logs[0].key}: the table merges by a class of its own",
+                hint="give the merge as a Merger, or compact the table with the writer that has it",
+            )
+        else:
+            batches = overlaid_by(rule.merger, base, folded_by(rule.merger, layers, needed))
+    for batch in batches:
+        rows = batch if commit_times is None else _of_commits(batch, commit_times)
+        if rows.num_rows:
+            yield rows.select(wanted.names)
+
+
+def _base(
+    store: ObjectStore, piece: FileSlice, schema: pa.Schema, batch_rows: int
+) -> Iterable[pa.Table]:
+    if piece.base is None:
+        return ()
+    return read_base(store, piece.base, schema, batch_rows=batch_rows)
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the part of the schema that was asked for."""
+    if columns is None:
+        return schema
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise InvalidInput(
+            f"the table has no column {missing[0]!r}",
+            hint=f"the columns are {', '.join(schema.names)}",
+        )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _needed(schema: pa.Schema, wanted: pa.Schema, extra: Iterable[str]) -> pa.Schema:
+    """Return what must be read to give what was asked for."""
+    names = dict.fromkeys([*wanted.names, *extra])
+    return pa.schema([schema.field(name) for name in names])
+
+
+def _of_commits(batch: pa.Table, commit_times: Collection[str]) -> pa.Table:
+    instants = pa.array(sorted(commit_times), pa.string())
+    return batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=instants))

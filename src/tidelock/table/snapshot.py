@@ -1,0 +1,244 @@
+"""A table as it was when it was opened: its properties, its timeline, and the files to read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tidelock.base.errors import InvalidInput, Unsupported
+from tidelock.store.contract import ObjectStore
+from tidelock.table.changes import Changes, WrittenFile, changed_slices
+from tidelock.table.filegroup.listing import list_files
+from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
+from tidelock.table.filegroup.view import (
+    DataFile,
+    FileGroup,
+    GroupId,
+    Visibility,
+    file_groups,
+    twins,
+    visible_slices,
+)
+from tidelock.table.properties import TableProperties
+from tidelock.table.properties_file import load_properties
+from tidelock.table.timeline.active import ActiveTimeline, load_timeline
+from tidelock.table.timeline.archive import Archive
+from tidelock.table.timeline.container import decode
+from tidelock.table.timeline.instant import Action, Instant, query_time
+from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
+
+_BEFORE_ALL = ""
+
+
+@dataclass(frozen=True)
+class TableSnapshot:
+    """What a reader sees of a table: every write that had completed when it was opened.
+
+    Guarantees: later writes do not show, however long the snapshot is used.
+    Does not guarantee: that its files stay; a clean may remove old versions meanwhile.
+    """
+
+    store: ObjectStore
+    properties: TableProperties
+    timeline: ActiveTimeline
+
+    @property
+    def latest(self) -> Instant | None:
+        """The completed write with the largest request time; None for an empty table."""
+        writes = self.timeline.writes()
+        return writes[-1] if writes else None
+
+    @property
+    def latest_completion(self) -> str | None:
+        """Where an incremental reader goes on from: the largest completion time; None if empty."""
+        return max((instant.completion for instant in self.timeline.writes()), default=None)
+
+    def slices(
+        self,
+        as_of: str | None = None,
+        partitions: Collection[str] | None = None,
+        *,
+        read_optimized: bool = False,
+    ) -> tuple[FileSlice, ...]:
+        """Return the file slices that hold the table's rows, by partition and file id.
+
+        `as_of` looks back: only writes requested by then count, whenever they completed.
+        `read_optimized` leaves out log files. Raises: `DataCorrupt`, `InvalidInput`.
+        """
+        moment = None if as_of is None else query_time(as_of)
+        groups, seen = self._groups(partitions)
+        return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
+
+    def groups(self, partitions: Collection[str] | None = None) -> tuple[FileGroup, ...]:
+        """Return the file groups with all their slices, without replaced ones."""
+        groups, seen = self._groups(partitions)
+        return tuple(group for group in groups if not seen.hides(group.group_id, None))
+
+    def slices_between(
+        self,
+        begin: str | None = None,
+        end: str | None = None,
+        partitions: Collection[str] | None = None,
+    ) -> Changes:
+        """Return what completed after `begin`, up to and with `end`, by completion time.
+
+        Without `begin` from the first write, without `end` up to now.
+        Raises: `NotFound` if files of the range have been cleaned, `DataCorrupt`, `InvalidInput`.
+        """
+        first = _BEFORE_ALL if begin is None else query_time(begin)
+        last = (self.latest_completion or first) if end is None else query_time(end)
+        if last < first:
+            raise InvalidInput(f"the range from {first} to {last} ends before it begins")
+        instants, written = self._written(first, last)
+        if partitions is not None:
+            written = [file for file in written if file.partition in partitions]
+        if not written:
+            return Changes(first, last, instants, ())
+        touched = sorted({file.partition for file in written})
+        groups, at_end = self._groups(touched, until=last)
+        return Changes(first, last, instants, changed_slices(groups, written, at_end))
+
+    def schema_json(self, as_of: str | None = None) -> str | None:
+        """Return the newest schema that a completed write recorded, as Avro JSON.
+
+        A table without writes has the one it was created with; None if it does not say.
+        """
+        moment = None if as_of is None else query_time(as_of)
+        for instant in reversed(self.timeline.writes()):
+            if moment is None or instant.requested <= moment:
+                found = self.timeline.commit(instant).schema_json
+                if found:
+                    return found
+        return self.properties.create_schema or None
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The part of the timeline that was archived."""
+        return Archive(self.store, self.properties.history_folder)
+
+    @cached_property
+    def _visibility(self) -> Visibility:
+        timeline = self.timeline
+        return Visibility(
+            completions=timeline.completions,
+            start=timeline.start,
+            pending=timeline.pending_writes,
+            compacting=dict(self._compacting()),
+            replaced=self._replaced(),
+        )
+
+    def _compacting(self) -> Iterator[tuple[GroupId, str]]:
+        for instant in self.timeline.pending(Action.COMPACTION):
+            for operation in self.timeline.compaction_plan(instant).operations or ():
+                if operation.file_id is not None:
+                    group = (operation.partition_path or "", operation.file_id)
+                    yield group, instant.requested
+
+    def _replaced(self) -> dict[GroupId, str]:
+        replaced: dict[GroupId, str] = {}
+        for instant in self.timeline.completed(Action.REPLACE_COMMIT):
+            for group in _replaced_by(self.timeline.commit(instant)):
+                replaced.setdefault(group, instant.requested)
+        return replaced
+
+    def _groups(
+        self, partitions: Collection[str] | None, *, until: str | None = None
+    ) -> tuple[tuple[FileGroup, ...], Visibility]:
+        files = list_files(
+            self.store, partitioned=self.properties.is_partitioned, partitions=partitions
+        )
+        seen = self._with_history(files)
+        if until is not None:
+            seen = seen.until(until)
+        return file_groups(self._without_strays(files, seen), seen), seen
+
+    def _with_history(self, files: Collection[DataFile]) -> Visibility:
+        """Add the completion times of archived writes, where a log file's place depends on it."""
+        seen = self._visibility
+        if seen.start is None:
+            return seen
+        old = {
+            file.instant
+            for file in files
+            if isinstance(file, LogFile)
+            and file.instant < seen.start
+            and file.instant not in seen.completions
+        }
+        if not old:
+            return seen
+        known = self.archive.completions(old)
+        return replace(seen, completions={**known, **seen.completions})
+
+    def _without_strays(
+        self, files: Collection[DataFile], seen: Visibility
+    ) -> Collection[DataFile]:
+        """Leave out base files of retried tasks: the commit names the one that counts."""
+        done = [f for f in files if isinstance(f, BaseFile) and seen.completion(f.instant)]
+        strays: set[DataFile] = set()
+        for same in twins(done):
+            instant = next(
+                (i for i in self.timeline.writes() if i.requested == same[0].instant), None
+            )
+            if instant is None:
+                continue
+            stats = self.timeline.commit(instant).partition_to_write_stats
+            named = {stat.path for stat in stats.get(same[0].partition, ())}
+            strays.update(file for file in same if file.key not in named)
+        return [file for file in files if file not in strays] if strays else files
+
+    def _written(self, begin: str, end: str) -> tuple[frozenset[str], list[WrittenFile]]:
+        """Return the request times of the writes in the range, and what they wrote and kept."""
+        instants: set[str] = set()
+        written: list[WrittenFile] = []
+        replaced: set[GroupId] = set()
+        for requested, completion, metadata in self._commits(begin, end):
+            instants.add(requested)
+            replaced.update(_replaced_by(metadata))
+            for partition, stats in metadata.partition_to_write_stats.items():
+                written += [
+                    WrittenFile(completion, partition, stat.file_id, stat.path)
+                    for stat in stats
+                    if stat.file_id and stat.path
+                ]
+        return frozenset(instants), [file for file in written if file.group_id not in replaced]
+
+    def _commits(self, begin: str, end: str) -> Iterator[tuple[str, str, CommitMetadata]]:
+        """Yield request time, completion time and metadata of writes completed in the range."""
+        start = self.timeline.start
+        if start is None or begin < start:
+            # What was requested before the timeline's start has been archived, if it was there.
+            for old in self.archive.instants(after=begin, until=end):
+                if old.action.writes_data:
+                    where = f"{self.store.uri}/{self.properties.history_folder} {old.requested}"
+                    kind = _kind(old.action)
+                    yield old.requested, old.completion, decode(kind, old.metadata, where=where)
+        for instant in self.timeline.writes():
+            if begin < instant.completion <= end:
+                yield instant.requested, instant.completion, self.timeline.commit(instant)
+
+
+def open_table(store: ObjectStore) -> TableSnapshot:
+    """Open the table whose base path is the root of `store`, as it is now.
+
+    Raises: `NotFound` if there is none, `DataCorrupt`, `Unsupported`.
+    """
+    properties = load_properties(store)
+    if properties.base_format != "PARQUET":
+        raise Unsupported(f"{store.uri} has base files in {properties.base_format}, not in Parquet")
+    if properties.drops_partition_columns:
+        raise Unsupported(
+            f"{store.uri} has no partition columns in its files",
+            hint="only tables with hoodie.datasource.write.drop.partition.columns=false are read",
+        )
+    return TableSnapshot(store, properties, load_timeline(store, properties.timeline_folder))
+
+
+def _kind(action: Action) -> type[CommitMetadata]:
+    return ReplaceCommitMetadata if action is Action.REPLACE_COMMIT else CommitMetadata
+
+
+def _replaced_by(metadata: CommitMetadata) -> Iterator[GroupId]:
+    if isinstance(metadata, ReplaceCommitMetadata):
+        for partition, file_ids in metadata.partition_to_replace_file_ids.items():
+            yield from ((partition, file_id) for file_id in file_ids)

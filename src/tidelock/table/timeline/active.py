@@ -1,0 +1,181 @@
+"""The active timeline: the recent instants of a table, one file for each state of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, TypeVar
+
+from tidelock.base.errors import Conflict, DataCorrupt
+from tidelock.store.contract import ObjectStore
+from tidelock.table.timeline.container import decode
+from tidelock.table.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    format_time,
+    furthest,
+    parse_instant,
+)
+from tidelock.table.timeline.metadata import (
+    CommitMetadata,
+    CompactionPlan,
+    ReplaceCommitMetadata,
+    RequestedReplaceMetadata,
+    TimelineRecord,
+)
+
+TIMELINE_FOLDER: Final = ".hoodie/timeline"
+
+R = TypeVar("R", bound=TimelineRecord)
+
+
+@dataclass(frozen=True)
+class ActiveTimeline:
+    """The instants that were there when the timeline was loaded, and a way to read what they say.
+
+    `files` has every state file; `instants` has each action once, in its furthest state.
+    """
+
+    store: ObjectStore
+    folder: str
+    files: tuple[Instant, ...]
+    # Files of old versions have no completion time in their name, so the name is kept beside.
+    legacy_names: tuple[tuple[Instant, str], ...] = ()
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        """Each action in its furthest state, by request time."""
+        return furthest(self.files)
+
+    def completed(self, *actions: Action) -> tuple[Instant, ...]:
+        """Return the completed instants of these actions (all without any), by request time."""
+        return tuple(i for i in self.instants if i.is_completed and _among(i, actions))
+
+    def pending(self, *actions: Action) -> tuple[Instant, ...]:
+        """Return the requested and inflight instants of these actions, by request time."""
+        return tuple(i for i in self.instants if not i.is_completed and _among(i, actions))
+
+    def writes(self) -> tuple[Instant, ...]:
+        """Return the completed instants that wrote data files, by request time."""
+        return tuple(i for i in self.instants if i.is_completed and i.action.writes_data)
+
+    def find(self, requested: str, *actions: Action) -> Instant | None:
+        """Return the instant requested at that time, of these actions if any are given."""
+        for instant in self.instants:
+            if instant.requested == requested and _among(instant, actions):
+                return instant
+        return None
+
+    @cached_property
+    def completions(self) -> dict[str, str]:
+        """The completion time of each completed write, by its request time."""
+        return {instant.requested: instant.completion for instant in self.writes()}
+
+    @cached_property
+    def pending_writes(self) -> frozenset[str]:
+        """The request times of writes that have not completed."""
+        return frozenset(i.requested for i in self.pending() if i.action.writes_data)
+
+    @cached_property
+    def start(self) -> str | None:
+        """The first write of the timeline: what is older has been archived.
+
+        A savepoint keeps its commit on the timeline while later ones are archived, so commits with
+        savepoints do not count. Cleans and rollbacks are archived at a pace of their own and do
+        not count either.
+        """
+        kept = {instant.requested for instant in self.completed(Action.SAVEPOINT)}
+        return next(
+            (
+                instant.requested
+                for instant in self.instants
+                if instant.action.writes_data and instant.requested not in kept
+            ),
+            None,
+        )
+
+    def states(self, instant: Instant) -> tuple[Instant, ...]:
+        """Return every state file of one action, in order."""
+        found = (each for each in self.files if each.identity == instant.identity)
+        return tuple(sorted(found, key=lambda each: each.state))
+
+    def key(self, instant: Instant) -> str:
+        """Return the object that holds this state of an instant."""
+        name = dict(self.legacy_names).get(instant, instant.file_name)
+        return f"{self.folder}/{name}"
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """Return what a completed write did. Raises: `DataCorrupt`."""
+        if instant.action is Action.REPLACE_COMMIT:
+            return self.read(ReplaceCommitMetadata, instant)
+        return self.read(CommitMetadata, instant)
+
+    def compaction_plan(self, instant: Instant) -> CompactionPlan:
+        """Return the plan of a compaction or log compaction, whatever its state by now."""
+        return self.read(CompactionPlan, self._requested(instant))
+
+    def replace_request(self, instant: Instant) -> RequestedReplaceMetadata:
+        """Return the request of a replacecommit or clustering, whatever its state by now."""
+        return self.read(RequestedReplaceMetadata, self._requested(instant))
+
+    def read(self, kind: type[R], instant: Instant) -> R:
+        """Return the content of the file of an instant.
+
+        Raises: `DataCorrupt`, and `Conflict` if the file is gone since the timeline was loaded.
+        """
+        key = self.key(instant)
+        where = f"{self.store.uri}/{key}"
+        found = self.store.get(key)
+        if found is None:
+            raise Conflict(
+                f"{where} is gone since the timeline was read",
+                hint="open the table again: it may have been archived or rolled back meanwhile",
+            )
+        return decode(kind, found.body, where=where)
+
+    def _requested(self, instant: Instant) -> Instant:
+        for each in self.states(instant):
+            if each.state is State.REQUESTED:
+                return each
+        raise DataCorrupt(
+            f"{self.store.uri}/{self.folder} has {instant.file_name} but not the request before it",
+            hint="the plan is in the request: restore that file, or roll this instant back",
+        )
+
+
+def load_timeline(store: ObjectStore, folder: str = TIMELINE_FOLDER) -> ActiveTimeline:
+    """List the timeline. Names that are no instant's are not looked at.
+
+    Raises: `DataCorrupt` for a completed instant of zero bytes, whose changes are unknown.
+    """
+    files: list[Instant] = []
+    legacy: list[tuple[Instant, str]] = []
+    for instant, name, size_bytes, modified_epoch_ms in _listed(store, folder):
+        known = instant
+        if instant.is_completed and size_bytes == 0:
+            raise DataCorrupt(
+                f"{store.uri}/{folder}/{name} is a completed instant of zero bytes",
+                hint="restore this file from a copy; what the commit changed is only written there",
+            )
+        if instant.is_completed and not instant.completion:
+            known = replace(instant, completion=format_time(modified_epoch_ms))
+            legacy.append((known, name))
+        files.append(known)
+    return ActiveTimeline(store, folder, tuple(sorted(files)), tuple(legacy))
+
+
+def _listed(store: ObjectStore, folder: str) -> Iterator[tuple[Instant, str, int, int]]:
+    prefix = f"{folder}/"
+    for meta in store.list(prefix):
+        name = meta.key.removeprefix(prefix)
+        if "/" in name:
+            continue
+        instant = parse_instant(name)
+        if instant is not None:
+            yield instant, name, meta.size_bytes, meta.modified_epoch_ms
+
+
+def _among(instant: Instant, actions: tuple[Action, ...]) -> bool:
+    return not actions or instant.action in actions

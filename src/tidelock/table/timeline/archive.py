@@ -1,0 +1,294 @@
+"""The history: completed instants that left the active timeline, in a log-structured set of files.
+
+`history/manifest_<n>` names the Parquet files that together are the history, `_version_` says which
+n is current. Files are named `<first time>_<last time>_<level>.parquet`; every archiving adds one
+of level 0, and ten of a level are merged into one of the next.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidelock.base.errors import DataCorrupt, OutcomeUnknown, Unavailable
+from tidelock.base.outcome import Landed
+from tidelock.store.contract import Busy, ObjectStore, Overwrite, Refused, Unclear
+from tidelock.table.timeline.instant import Action
+
+HISTORY_FOLDER: Final = ".hoodie/timeline/history"
+MERGE_FILES: Final = 10
+"""This many files of one level become one of the next, as Hudi does by default."""
+
+_MANIFESTS_KEPT: Final = 3
+_VERSION_NAME: Final = "_version_"
+_MANIFEST: Final = re.compile(r"manifest_(\d+)", re.ASCII)
+_FILE: Final = re.compile(r"(\d+)_(\d+)_(\d)\.parquet", re.ASCII)
+_LEVEL_MAX: Final = 9  # a level is one digit in a file's name
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("instantTime", pa.string()),
+        pa.field("completionTime", pa.string()),
+        pa.field("action", pa.string()),
+        pa.field("metadata", pa.binary()),
+        pa.field("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """A completed instant with the bytes of its completed file, and of its plan if it had one."""
+
+    requested: str
+    completion: str
+    action: Action
+    metadata: bytes = b""
+    plan: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """One file of the history, by what its name says."""
+
+    name: str
+    first: str
+    last: str
+    level: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Which files were the history at one moment. Number 0 is the empty history."""
+
+    number: int
+    files: tuple[HistoryFile, ...]
+
+
+class Archive:
+    """The history of a table. Writing is for whoever holds the table's lock."""
+
+    def __init__(self, store: ObjectStore, folder: str = HISTORY_FOLDER) -> None:
+        """Read nothing yet."""
+        self._store = store
+        self._folder = folder
+
+    def manifest(self) -> Manifest:
+        """Return the current manifest. Raises: `DataCorrupt`."""
+        number = self._version()
+        if number is None:
+            number = max(self._manifest_numbers(), default=0)
+        return self._manifest(number) if number else Manifest(0, ())
+
+    def completions(self, times: Collection[str]) -> dict[str, str]:
+        """Return the completion time of each write in `times` that the history knows.
+
+        Only files that may have one of them are read, and only three columns of those.
+        """
+        found: dict[str, str] = {}
+        for table in self._tables(
+            lambda file: any(file.first <= time <= file.last for time in times),
+            columns=["instantTime", "completionTime", "action"],
+        ):
+            for row in table.to_pylist():
+                if row["instantTime"] in times and _writes(row["action"]):
+                    found[row["instantTime"]] = row["completionTime"]
+        return found
+
+    def instants(self, *, after: str = "", until: str = "~") -> tuple[ArchivedInstant, ...]:
+        """Return the instants completed after one time and by another, by request time.
+
+        Actions that this version does not know are left out.
+        """
+        found: dict[tuple[str, str], ArchivedInstant] = {}
+        # Nothing completes before it is requested. It may well complete long after.
+        for table in self._tables(lambda file: file.first <= until):
+            done = table["completionTime"]
+            within = pc.and_(pc.greater(done, after), pc.less_equal(done, until))
+            for row in table.filter(within).to_pylist():
+                if row["action"] in _ACTIONS:
+                    # A crash between two steps of a merge may leave an instant in two files.
+                    found[row["instantTime"], row["action"]] = _archived(row)
+        return tuple(found[key] for key in sorted(found))
+
+    def append(self, instants: Sequence[ArchivedInstant]) -> Manifest:
+        """Add completed instants to the history, and merge levels that have grown full.
+
+        The instants may be deleted from the active timeline once this has returned, not before.
+        """
+        before = self.manifest()
+        if not instants:
+            return before
+        files = [*before.files, self._write(_rows(instants), level=0)]
+        for level in range(_LEVEL_MAX):
+            full = [file for file in files if file.level == level]
+            if len(full) >= MERGE_FILES:
+                merged = self._merge(full, level + 1)
+                files = [file for file in files if file.level != level] + [merged]
+        after = Manifest(before.number + 1, tuple(sorted(files, key=lambda file: file.name)))
+        self._publish(after)
+        self._sweep(after)
+        return after
+
+    def _merge(self, files: Sequence[HistoryFile], level: int) -> HistoryFile:
+        rows = pa.concat_tables([self._table(file) for file in files])
+        times, actions = rows["instantTime"].to_pylist(), rows["action"].to_pylist()
+        first_at = {
+            key: at for at, key in reversed(list(enumerate(zip(times, actions, strict=True))))
+        }
+        return self._write(rows.take([first_at[key] for key in sorted(first_at)]), level=level)
+
+    def _write(self, rows: pa.Table, *, level: int) -> HistoryFile:
+        body = io.BytesIO()
+        pq.write_table(rows, body, store_schema=False)
+        first, last = rows["instantTime"][0].as_py(), rows["instantTime"][-1].as_py()
+        name = f"{first}_{last}_{level}.parquet"
+        self._put(name, body.getvalue())
+        return HistoryFile(name, first, last, level, body.getbuffer().nbytes)
+
+    def _publish(self, manifest: Manifest) -> None:
+        listed = [{"fileName": f.name, "fileLen": f.size_bytes} for f in manifest.files]
+        self._put(f"manifest_{manifest.number}", json.dumps({"files": listed}, indent=2).encode())
+        self._put(_VERSION_NAME, str(manifest.number).encode())
+
+    def _sweep(self, current: Manifest) -> None:
+        """Delete what no recent manifest names: a slow reader may still follow an older one."""
+        oldest = current.number - _MANIFESTS_KEPT + 1
+        kept = {file.name for file in current.files}
+        for number in range(max(1, oldest), current.number):
+            try:
+                kept |= {file.name for file in self._manifest(number).files}
+            except DataCorrupt:
+                return  # it is not known what it named, so nothing is deleted
+        for meta in list(self._store.list(f"{self._folder}/")):
+            name = meta.key.removeprefix(f"{self._folder}/")
+            manifest = _MANIFEST.fullmatch(name)
+            outdated = manifest is not None and int(manifest[1]) < oldest
+            if outdated or (_FILE.fullmatch(name) and name not in kept):
+                self._store.delete(meta.key)
+
+    def _put(self, name: str, body: bytes) -> None:
+        key = f"{self._folder}/{name}"
+        match self._store.put(key, body, Overwrite()):
+            case Landed():
+                return
+            case Unclear(cause):
+                raise OutcomeUnknown(
+                    f"{self._where(key)} may or may not be written: {cause}",
+                    hint="archive again: the same instants give the same file",
+                )
+            case Busy(_, cause):
+                raise Unavailable(f"{self._where(key)} was not written: {cause}")
+            case Refused():
+                raise Unavailable(f"{self._where(key)} was not written: the store refused")
+
+    def _version(self) -> int | None:
+        found = self._store.get(f"{self._folder}/{_VERSION_NAME}")
+        text = found.body.decode("latin-1").strip() if found else ""
+        return int(text) if re.fullmatch(r"\d+", text, re.ASCII) else None
+
+    def _manifest_numbers(self) -> Iterator[int]:
+        for meta in self._store.list(f"{self._folder}/manifest_"):
+            if found := _MANIFEST.fullmatch(meta.key.rpartition("/")[2]):
+                yield int(found[1])
+
+    def _manifest(self, number: int) -> Manifest:
+        where = self._where(f"{self._folder}/manifest_{number}")
+        found = self._store.get(f"{self._folder}/manifest_{number}")
+        if found is None:
+            raise DataCorrupt(
+                f"{where} is missing",
+                hint=f"delete {self._folder}/{_VERSION_NAME}: then the newest manifest counts",
+            )
+        try:
+            files = tuple(_named(each["fileName"], each["fileLen"]) for each in _listed(found.body))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataCorrupt(
+                f"{where} is no manifest of the history: {error}", hint="restore it from a copy"
+            ) from error
+        return Manifest(number, files)
+
+    def _tables(
+        self, wanted: Callable[[HistoryFile], bool], *, columns: list[str] | None = None
+    ) -> list[pa.Table]:
+        """Read the files of the current manifest that are wanted.
+
+        A file may be merged into another while it is being looked for; the next manifest tells.
+        """
+        try:
+            files = self.manifest().files
+            return [self._table(file, columns) for file in files if wanted(file)]
+        except DataCorrupt:
+            files = self.manifest().files
+            return [self._table(file, columns) for file in files if wanted(file)]
+
+    def _table(self, file: HistoryFile, columns: list[str] | None = None) -> pa.Table:
+        key = f"{self._folder}/{file.name}"
+        found = self._store.get(key)
+        if found is None:
+            raise DataCorrupt(
+                f"{self._where(key)} is missing from the history", hint="restore it from a copy"
+            )
+        try:
+            table = pq.read_table(pa.BufferReader(found.body), columns=columns)
+            return table.cast(pa.schema([_SCHEMA.field(name) for name in columns or _SCHEMA.names]))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataCorrupt(
+                f"{self._where(key)} is no Parquet file of the history: {error}",
+                hint="restore it from a copy",
+            ) from error
+
+    def _where(self, key: str) -> str:
+        return f"{self._store.uri}/{key}"
+
+
+_ACTIONS: Final = {action.value: action for action in Action}
+
+
+def _writes(action: str) -> bool:
+    return action in _ACTIONS and _ACTIONS[action].writes_data
+
+
+def _rows(instants: Iterable[ArchivedInstant]) -> pa.Table:
+    ordered = sorted(instants, key=lambda each: (each.requested, each.action))
+    columns: dict[str, list[Any]] = {
+        "instantTime": [each.requested for each in ordered],
+        "completionTime": [each.completion for each in ordered],
+        "action": [each.action.value for each in ordered],
+        "metadata": [each.metadata or None for each in ordered],
+        "plan": [each.plan or None for each in ordered],
+        "version": [1] * len(ordered),
+    }
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _archived(row: dict[str, Any]) -> ArchivedInstant:
+    return ArchivedInstant(
+        row["instantTime"],
+        row["completionTime"],
+        _ACTIONS[row["action"]],
+        row["metadata"] or b"",
+        row["plan"] or b"",
+    )
+
+
+def _listed(body: bytes) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(body)["files"]
+    return listed
+
+
+def _named(name: str, size_bytes: int) -> HistoryFile:
+    found = _FILE.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} is not <first>_<last>_<level>.parquet")
+    return HistoryFile(name, found[1], found[2], int(found[3]), size_bytes)

@@ -1,0 +1,239 @@
+"""Hypothesis on the lock's pure parts: codecs accept or say `DataCorrupt`; leases never overlap."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tidelock.base.clock import Now
+from tidelock.base.errors import DataCorrupt
+from tidelock.base.limits import RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, TOKEN_MAX
+from tidelock.lock.lease import Lease
+from tidelock.lock.record import (
+    Counter,
+    Previous,
+    Record,
+    decode,
+    decode_counter,
+    encode,
+    encode_counter,
+)
+from tidelock.lock.state import Grant, Phase, Standing, State, standing
+
+MANY = settings(max_examples=2_000)
+
+# --- values ---------------------------------------------------------------------------------------
+
+texts = st.text(st.characters(codec="utf-8"), max_size=RECORD_TEXT_BYTES_MAX // 4)
+nonces = texts.filter(bool)
+wholes = st.integers(0, TOKEN_MAX)
+previous = st.builds(Previous, owner=texts, nonce=texts, token=wholes, expired=st.booleans())
+our_records = st.builds(
+    Record,
+    expired=st.booleans(),
+    valid_until_epoch_ms=wholes,
+    owner=texts,
+    token=wholes,
+    token_ceiling=wholes,
+    nonce=nonces,
+    previous=st.none() | previous,
+)
+java_records = st.builds(Record, expired=st.booleans(), valid_until_epoch_ms=wholes, owner=texts)
+records = our_records | java_records
+
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ("expired", "validUntil", "owner", "token", "tokenCeiling", "nonce", "previous", "format")
+almost_records = st.fixed_dictionaries(
+    {}, optional={name: json_values | wholes | st.booleans() | texts for name in FIELDS}
+)
+
+
+def decoded(body: bytes) -> Record | None:
+    """Return the record, or None for the one error that is allowed."""
+    try:
+        return decode(body)
+    except DataCorrupt:
+        return None
+
+
+# --- codecs ---------------------------------------------------------------------------------------
+
+
+@MANY
+@given(records)
+def test_every_record_comes_back_as_it_was_written(record: Record) -> None:
+    assert decode(encode(record)) == record
+
+
+@given(wholes, nonces)
+def test_every_counter_comes_back_as_it_was_written(ceiling: int, nonce: str) -> None:
+    counter = Counter(ceiling, nonce)
+    assert decode_counter(encode_counter(counter)) == counter
+
+
+@MANY
+@given(st.binary(max_size=300))
+@example(b"\xef\xbb\xbf{}")
+@example(b"\xff\xfe{\x00}\x00")
+@example(b"[" * RECORD_BYTES_MAX)
+@example(b'{"a":' * (RECORD_BYTES_MAX // 5))
+@example(b"9" * RECORD_BYTES_MAX)
+@example(b"-" * RECORD_BYTES_MAX)
+@example(b'{"expired":false,"validUntil":1e999,"owner":"o"}')
+@example(b'{"expired":false,"validUntil":1e400000000,"owner":"o"}')
+@example(b'{"length":104857600')
+def test_any_bytes_are_a_record_or_data_corrupt(body: bytes) -> None:
+    decoded(body)
+    with suppress(DataCorrupt):
+        decode_counter(body)
+
+
+@MANY
+@given(almost_records)
+def test_any_json_is_a_record_or_data_corrupt(fields: dict[str, object]) -> None:
+    record = decoded(json.dumps(fields).encode())
+    if record is not None:
+        assert isinstance(record.expired, bool)
+        assert 0 <= record.valid_until_epoch_ms <= TOKEN_MAX
+        assert record.is_ours == (fields.get("format", 0) != 0)
+
+
+@given(records, st.data())
+def test_a_record_cut_anywhere_is_data_corrupt(record: Record, data: st.DataObject) -> None:
+    body = encode(record)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises(DataCorrupt):
+        decode(body[:cut])
+
+
+@given(records, st.data())
+def test_a_record_with_one_byte_changed_never_raises_anything_else(
+    record: Record, data: st.DataObject
+) -> None:
+    body = bytearray(encode(record))
+    body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    decoded(bytes(body))
+
+
+@given(java_records, st.dictionaries(st.text().filter(lambda n: n not in FIELDS), json_values))
+def test_fields_that_nobody_knows_change_nothing(record: Record, extra: dict[str, object]) -> None:
+    fields = {**extra, **json.loads(encode(record))}
+    body = json.dumps(fields).encode()
+    if len(body) <= RECORD_BYTES_MAX:
+        assert decode(body) == record
+
+
+@given(st.integers(RECORD_BYTES_MAX + 1, RECORD_BYTES_MAX * 4))
+def test_what_is_too_large_is_not_even_parsed(size: int) -> None:
+    body = b'{"expired":true,"expired":true' + b" " * size
+    with pytest.raises(DataCorrupt, match="larger than"):
+        decode(body)
+
+
+# Six bytes of JSON for each byte of text: the longest that a record can become.
+LONGEST = "\x01" * RECORD_TEXT_BYTES_MAX
+
+
+@MANY
+@example(
+    Record(
+        expired=False,
+        valid_until_epoch_ms=TOKEN_MAX,
+        owner=LONGEST,
+        token=TOKEN_MAX,
+        token_ceiling=TOKEN_MAX,
+        nonce="n:1",
+        previous=Previous(LONGEST, LONGEST, TOKEN_MAX, expired=False),
+    )
+)
+@given(st.one_of(records, almost_records.map(lambda f: decoded(json.dumps(f).encode()))))
+def test_whatever_can_be_read_can_be_replaced_by_something_that_can_be_read(
+    found: Record | None,
+) -> None:
+    # P4: the next record speaks of this one. It must not become unreadable by what it repeats.
+    if found is None:
+        return
+    taken = Record(
+        expired=False,
+        valid_until_epoch_ms=TOKEN_MAX,
+        owner="0" * 36,
+        token=TOKEN_MAX,
+        token_ceiling=TOKEN_MAX,
+        nonce="0" * 36 + ":9999999",
+        previous=found.as_previous(),
+    )
+    assert decode(encode(taken)) == taken
+    forced = replace(found, expired=True, nonce="0" * 36 + ":1", previous=found.as_previous())
+    assert decode(encode(forced)) == forced
+
+
+# --- leases ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def leases(draw: st.DrawFn) -> Lease:
+    renew_ms = draw(st.integers(50, 60_000))
+    return Lease(
+        validity_ms=draw(st.integers(max(10 * renew_ms, 500), 24 * 3_600_000)),
+        renew_ms=renew_ms,
+        drift_ms=draw(st.integers(500, 60_000)),
+        grace_ms=draw(st.integers(0, 5_000)),
+    )
+
+
+instants = st.integers(0, 10**13)
+
+
+@MANY
+@given(leases(), st.data(), instants, instants)
+def test_a_holder_ends_before_any_taker_within_the_drift_may_start(
+    lease: Lease, data: st.DataObject, sent_ms: int, boot_ms: int
+) -> None:
+    # One real time; a wall clock is off by half the drift at most, either way, for each of the two.
+    half = lease.drift_ms // 2
+    holder_off = data.draw(st.integers(-half, half))
+    taker_off = data.draw(st.integers(-half, half))
+    epoch = 10**12
+    sent = Now(boot_ms, epoch + sent_ms + holder_off)
+    record = Record(
+        expired=False, valid_until_epoch_ms=lease.valid_until_epoch_ms(sent), owner="holder"
+    )
+    ends_ms = sent_ms + lease.deadline_monotonic_ms(sent) - boot_ms
+    first_ms = lease.dead_after_epoch_ms(record) + 1 - epoch - taker_off
+    assert not lease.is_dead(record, Now(0, epoch + first_ms - 1 + taker_off))
+    assert lease.is_dead(record, Now(0, epoch + first_ms + taker_off))
+    assert first_ms - ends_ms > lease.margin_ms + lease.grace_ms
+
+
+@given(leases(), instants, st.integers(0, 10**9))
+def test_a_later_sending_never_ends_earlier(lease: Lease, boot_ms: int, later_ms: int) -> None:
+    first = lease.deadline_monotonic_ms(Now(boot_ms, 0))
+    assert lease.deadline_monotonic_ms(Now(boot_ms + later_ms, 0)) == first + later_ms
+
+
+@given(leases(), instants, instants, instants)
+def test_a_jump_of_the_wall_clock_moves_no_deadline(
+    lease: Lease, boot_ms: int, wall_ms: int, jumped_ms: int
+) -> None:
+    # L14: neither what was sent nor what is asked later depends on the holder's wall clock.
+    deadline = lease.deadline_monotonic_ms(Now(boot_ms, wall_ms))
+    assert deadline == lease.deadline_monotonic_ms(Now(boot_ms, jumped_ms))
+    record = Record(expired=False, valid_until_epoch_ms=wall_ms, owner="o", nonce="o:1")
+    state = State("o", lease, phase=Phase.HOLDING, grant=Grant("v", record, deadline))
+    assert standing(state, Now(deadline - 1, jumped_ms)) is Standing.HELD
+    assert standing(state, Now(deadline, jumped_ms)) is Standing.LOST
+
+
+@given(leases())
+def test_a_holder_has_time_for_five_renewals_even_in_the_shortest_lease(lease: Lease) -> None:
+    assert lease.deadline_monotonic_ms(Now(0, 0)) > 5 * lease.renew_ms

@@ -1,0 +1,254 @@
+"""How a lock is kept and lost: P20-P23 and P29, a sentence at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.lock.bench import DEADLINE_MS, EPOCH_MS, LEASE, ME, OTHER, Bench, record, released
+from tidelock.lock import events as e
+from tidelock.lock.record import Previous
+from tidelock.lock.state import Phase, Standing
+
+RENEW_AT_MS = 1_000
+DENIED = ("unclear", "busy")
+
+
+def renewing() -> Bench:
+    return Bench().holding(token=8).at(RENEW_AT_MS).renew()
+
+
+def test_a_renewal_extends_the_record_on_the_version_last_written() -> None:
+    bench = renewing()
+    assert bench.on_version == "v2"
+    assert bench.written.valid_until_epoch_ms == EPOCH_MS + RENEW_AT_MS + LEASE.validity_ms
+    assert (bench.written.owner, bench.written.token, bench.written.expired) == (ME, 8, False)
+    assert bench.written.previous == Previous(ME, f"{ME}:1", 8, expired=False)
+
+
+def test_a_renewal_that_landed_moves_the_deadline_from_its_sending() -> None:
+    bench = renewing().at(RENEW_AT_MS + 400).lands("v3")
+    assert (bench.result, bench.deadline_ms) == (e.Renewed(), RENEW_AT_MS + DEADLINE_MS)
+    assert bench.audited == [("RENEW", RENEW_AT_MS)]
+    assert bench.at(2_000).renew().on_version == "v3"
+
+
+# --- P20 ------------------------------------------------------------------------------------------
+
+
+def test_p20_a_renewal_is_sent_a_moment_before_the_deadline() -> None:
+    bench = Bench().holding().at(DEADLINE_MS - 1).renew()
+    assert isinstance(bench.request, e.WriteRecord)
+
+
+def test_p20_no_renewal_is_sent_at_the_deadline() -> None:
+    bench = Bench().holding().at(DEADLINE_MS).renew()
+    assert (bench.request, bench.phase, bench.told_lost) == (None, Phase.LOST, True)
+    assert isinstance(bench.result, e.Lost)
+
+
+def test_p20_no_renewal_is_sent_after_release() -> None:
+    bench = Bench().holding().release().lands("v3").renew()
+    assert bench.effects == (e.Done(e.Lost("the lock is not held")),)
+    assert bench.phase is Phase.IDLE
+
+
+def test_p20_no_renewal_is_sent_after_close() -> None:
+    bench = Bench().holding().release().lands("v3").close().renew()
+    assert bench.effects == (e.Done(e.Lost("the lock is not held")),)
+
+
+def test_p20_no_renewal_is_sent_once_the_owning_thread_has_ended() -> None:
+    bench = Bench().holding().owner_gone()
+    assert (bench.phase, bench.told_lost, bench.request) == (Phase.LOST, True, None)
+    assert bench.at(RENEW_AT_MS).renew().effects == (e.Done(e.Lost("the thread ended")),)
+
+
+def test_p20_no_renewal_is_sent_again_after_the_read_back_at_the_deadline() -> None:
+    bench = renewing().refused().at(DEADLINE_MS).reads(record(ME, token=8), "v9")
+    assert (bench.request, bench.phase) == (None, Phase.LOST)
+
+
+# --- P21 ------------------------------------------------------------------------------------------
+
+
+def test_p21_a_refused_renewal_is_read_back() -> None:
+    bench = renewing().refused()
+    assert (bench.request, bench.standing) == (e.ReadRecord(), Standing.UNSURE)
+
+
+def test_p21_our_own_record_is_adopted_and_the_renewal_sent_again() -> None:
+    bench = renewing().refused().at(1_200).reads(record(ME, token=8, nonce=f"{ME}:2"), "v9")
+    assert (bench.on_version, bench.standing) == ("v9", Standing.UNSURE)
+    assert bench.written.previous == Previous(ME, f"{ME}:2", 8, expired=False)
+
+
+def test_p21_only_when_that_lands_does_the_deadline_move() -> None:
+    bench = renewing().refused().at(1_200).reads(record(ME, token=8), "v9")
+    assert bench.deadline_ms == DEADLINE_MS
+    assert bench.lands("v10").deadline_ms == 1_200 + DEADLINE_MS
+    assert bench.standing is Standing.HELD
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        record(OTHER, token=9),
+        record(ME, token=7),
+        released(ME, token=8, nonce="operator:1"),
+        record(ME, token=8, nonce="operator:1"),
+        e.Absent(),
+        e.Unreadable("not JSON"),
+    ],
+    ids=["another's", "an older token", "released by force", "edited", "deleted", "unreadable"],
+)
+def test_p21_anything_else_is_lost_at_once(reading: e.Reading) -> None:
+    bench = renewing().refused().reads(reading)
+    assert (bench.phase, bench.standing) == (Phase.LOST, Standing.LOST)
+    assert (bench.told_lost, bench.request) == (True, None)
+    assert bench.counted == ["lock.acquired.others.error"]
+    assert isinstance(bench.result, e.Lost)
+
+
+def test_the_owner_hears_who_took_the_lock() -> None:
+    assert renewing().refused().reads(record("spark-7", token=9)).result == e.Lost(
+        "the record now belongs to spark-7"
+    )
+    forced = released(ME, token=8, nonce="operator:1")
+    assert renewing().refused().reads(forced).result == e.Lost("the record was released by force")
+
+
+def test_p21_a_record_that_keeps_changing_its_version_ends_in_doubt() -> None:
+    bench = renewing()
+    for round_ in range(3):
+        bench.refused().reads(record(ME, token=8), f"v{10 + round_}")
+    assert bench.refused().result == e.Doubtful("the record keeps changing its version")
+    assert (bench.phase, bench.standing) == (Phase.HOLDING, Standing.UNSURE)
+
+
+# --- P22 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "counted", "cause"),
+    [("unclear", "lock.state.unknown", "reset"), ("busy", "lock.throttled", "slow down")],
+)
+def test_p22_unclear_or_busy_is_unsure_and_the_deadline_stands(
+    told: str, counted: str, cause: str
+) -> None:
+    bench = renewing()
+    getattr(bench, told)()
+    assert (bench.result, bench.counted) == (e.Doubtful(cause), [counted])
+    assert (bench.standing, bench.deadline_ms) == (Standing.UNSURE, DEADLINE_MS)
+
+
+def test_p22_a_read_back_that_fails_is_unsure() -> None:
+    bench = renewing().refused().reads(e.ReadFailed("down"))
+    assert (bench.result, bench.counted) == (e.Doubtful("down"), ["lock.state.unknown"])
+    assert (bench.standing, bench.deadline_ms) == (Standing.UNSURE, DEADLINE_MS)
+
+
+def test_p22_it_is_tried_again_until_the_deadline_then_lost() -> None:
+    bench = renewing().unclear()
+    for at_ms in (1_100, 4_000, DEADLINE_MS - 1):
+        assert bench.at(at_ms).renew().phase is Phase.RENEWING
+        bench.unclear()
+    assert bench.at(DEADLINE_MS).renew().phase is Phase.LOST
+
+
+def test_p22_an_unclear_renewal_that_had_landed_is_found_by_the_next_one() -> None:
+    bench = renewing()
+    unseen = bench.written
+    bench.unclear().at(1_100).renew()
+    assert bench.on_version == "v2"
+    assert bench.refused().reads(unseen, "v3").on_version == "v3"
+    assert bench.lands("v4").result == e.Renewed()
+
+
+@pytest.mark.parametrize("told", ["refused", *DENIED])
+def test_p22_a_denial_that_comes_at_the_deadline_is_a_loss(told: str) -> None:
+    bench = renewing().at(DEADLINE_MS)
+    getattr(bench, told)()
+    assert (bench.phase, bench.told_lost, bench.request) == (Phase.LOST, True, None)
+
+
+# --- P23 ------------------------------------------------------------------------------------------
+
+
+def test_p23_a_renewal_that_lands_after_lost_is_given_back() -> None:
+    bench = renewing().at(DEADLINE_MS).tick()
+    assert (bench.phase, bench.told_lost) == (Phase.LOST_WAITING, True)
+    bench.lands("v3")
+    assert (bench.on_version, bench.written.expired, bench.told_lost) == ("v3", True, False)
+    assert isinstance(bench.lands("v4").result, e.Lost)
+    assert (bench.phase, bench.standing) == (Phase.LOST, Standing.LOST)
+
+
+def test_p23_a_renewal_that_lands_at_the_deadline_unnoticed_is_given_back() -> None:
+    # L11: nobody ticked, but its own answer comes too late all the same.
+    bench = renewing().at(DEADLINE_MS).lands("v3")
+    assert (bench.on_version, bench.written.expired, bench.told_lost) == ("v3", True, True)
+    assert isinstance(bench.lands("v4").result, e.Lost)
+
+
+def test_p23_a_renewal_that_lands_after_the_owner_ended_is_given_back() -> None:
+    bench = renewing().owner_gone()
+    assert (bench.phase, bench.told_lost) == (Phase.LOST_WAITING, True)
+    assert bench.lands("v3").written.expired
+    assert bench.refused().result == e.Lost("the thread ended")
+
+
+@pytest.mark.parametrize("told", ["refused", *DENIED])
+def test_p23_a_renewal_that_did_not_land_after_lost_is_left_alone(told: str) -> None:
+    bench = renewing().at(DEADLINE_MS).tick()
+    getattr(bench, told)()
+    assert (bench.phase, bench.request) == (Phase.LOST, None)
+    assert isinstance(bench.result, e.Lost)
+
+
+@pytest.mark.parametrize("event", ["tick", "owner_gone"])
+def test_p23_a_read_back_that_ends_after_lost_changes_nothing(event: str) -> None:
+    bench = renewing().refused().at(DEADLINE_MS)
+    getattr(bench, event)()
+    assert bench.phase is Phase.LOST_WAITING
+    bench.reads(record(ME, token=8), "v9")
+    assert (bench.phase, bench.request) == (Phase.LOST, None)
+
+
+# --- P29 ------------------------------------------------------------------------------------------
+
+
+def test_p29_a_tick_before_the_deadline_changes_nothing() -> None:
+    bench = Bench().holding()
+    before = bench.state
+    assert bench.at(DEADLINE_MS - 1).tick().effects == ()
+    assert bench.state == before
+
+
+@pytest.mark.parametrize("stalled", ["nothing", "renewal", "read-back"])
+def test_p29_a_tick_at_the_deadline_tells_the_owner_even_while_a_request_is_stalled(
+    stalled: str,
+) -> None:
+    bench = Bench().holding()
+    if stalled != "nothing":
+        bench.at(RENEW_AT_MS).renew()
+    if stalled == "read-back":
+        bench.refused()
+    bench.at(DEADLINE_MS + 5).tick()
+    assert bench.effects == (
+        e.TellLost("the lease was not renewed in time; its deadline passed 5 ms ago"),
+    )
+    assert bench.standing is Standing.LOST
+
+
+def test_p29_the_owner_is_told_once() -> None:
+    bench = Bench().holding().at(DEADLINE_MS).tick()
+    assert bench.told_lost
+    for tell in (bench.tick, bench.renew, bench.release, bench.close):
+        assert not tell().told_lost
+
+
+def test_p11_lost_is_final_for_a_token() -> None:
+    bench = renewing().at(DEADLINE_MS).tick().lands("v3").lands("v4")
+    assert isinstance(bench.acquire().lands("v5").result, e.Granted)
+    assert bench.state.grant is not None
+    assert bench.state.grant.record.token == 9

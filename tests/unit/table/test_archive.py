@@ -1,0 +1,244 @@
+"""The history: written, merged, read back, and read when a file of it is broken or gone."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.doubles import ScriptedStore, answer
+from tests.unit.table.building import time
+from tidelock.base.errors import DataCorrupt, OutcomeUnknown, Unavailable
+from tidelock.store.contract import Busy, Overwrite, Unclear
+from tidelock.store.memory import MemoryStore
+from tidelock.table.timeline.archive import (
+    HISTORY_FOLDER,
+    MERGE_FILES,
+    Archive,
+    ArchivedInstant,
+)
+from tidelock.table.timeline.instant import Action
+
+
+def instant(number: int, action: Action = Action.COMMIT, took: int = 1) -> ArchivedInstant:
+    return ArchivedInstant(time(number), time(number + took), action, b"done", b"plan")
+
+
+def put(store: MemoryStore, name: str, body: bytes) -> None:
+    store.put(f"{HISTORY_FOLDER}/{name}", body, Overwrite())
+
+
+def names(store: MemoryStore) -> set[str]:
+    return {
+        meta.key.removeprefix(f"{HISTORY_FOLDER}/") for meta in store.list(f"{HISTORY_FOLDER}/")
+    }
+
+
+def test_a_table_that_was_never_archived_has_no_history() -> None:
+    archive = Archive(MemoryStore())
+    assert archive.manifest().files == ()
+    assert archive.instants() == ()
+    assert archive.completions({time(1)}) == {}
+
+
+def test_nothing_is_written_for_nothing() -> None:
+    store = MemoryStore()
+    Archive(store).append([])
+    assert names(store) == set()
+
+
+def test_the_files_are_those_that_java_looks_for() -> None:
+    store = MemoryStore()
+    Archive(store).append([instant(7), instant(3)])
+    data = f"{time(3)}_{time(7)}_0.parquet"
+    assert names(store) == {"_version_", "manifest_1", data}
+    version = store.get(f"{HISTORY_FOLDER}/_version_")
+    manifest = store.get(f"{HISTORY_FOLDER}/manifest_1")
+    file = store.get(f"{HISTORY_FOLDER}/{data}")
+    assert version is not None
+    assert manifest is not None
+    assert file is not None
+    assert version.body == b"1"
+    assert json.loads(manifest.body) == {"files": [{"fileName": data, "fileLen": len(file.body)}]}
+    table = pq.read_table(pa.BufferReader(file.body))
+    assert table["instantTime"].to_pylist() == [time(3), time(7)]
+    assert table.schema.field("version").type == pa.int32()
+    assert not table.schema.field("version").nullable
+
+
+@given(st.lists(st.lists(st.integers(0, 999), max_size=5, unique=True), max_size=14))
+def test_everything_appended_is_read_back_once(runs: list[list[int]]) -> None:
+    archive = Archive(MemoryStore())
+    for run in runs:
+        archive.append([instant(number) for number in run])
+    everything = sorted({number for run in runs for number in run})
+    assert archive.instants() == tuple(instant(number) for number in everything)
+    assert archive.completions([time(number) for number in everything]) == {
+        time(number): time(number + 1) for number in everything
+    }
+
+
+def test_full_levels_are_merged() -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    for number in range(MERGE_FILES * MERGE_FILES):
+        archive.append([instant(number)])
+    (only,) = archive.manifest().files
+    assert (only.level, only.first, only.last) == (2, time(0), time(99))
+    assert len(archive.instants()) == MERGE_FILES * MERGE_FILES
+
+
+def test_what_recent_manifests_name_is_kept_for_slow_readers() -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    for number in range(MERGE_FILES):
+        archive.append([instant(number)])
+    level_0 = {name for name in names(store) if name.endswith("_0.parquet")}
+    assert len(level_0) == MERGE_FILES - 1  # the tenth was never named by any manifest
+    for number in range(10, 13):
+        archive.append([instant(number)])
+    assert {name for name in names(store) if name.startswith("manifest")} == {
+        "manifest_11",
+        "manifest_12",
+        "manifest_13",
+    }
+    assert not level_0 & names(store)
+
+
+def test_completions_read_only_the_files_that_may_know() -> None:
+    store = ScriptedStore(MemoryStore())
+    archive = Archive(store)
+    for number in (10, 20, 30):
+        archive.append([instant(number), instant(number + 5)])
+    store.requests.clear()
+    assert archive.completions({time(22), time(25)}) == {time(25): time(26)}
+    read = [key for verb, key in store.requests if verb == "get" and key.endswith(".parquet")]
+    assert read == [f"{HISTORY_FOLDER}/{time(20)}_{time(25)}_0.parquet"]
+
+
+def test_a_completion_is_that_of_a_write() -> None:
+    archive = Archive(MemoryStore())
+    archive.append(
+        [instant(1, Action.SAVEPOINT, took=50), instant(1, took=1), instant(2, Action.CLEAN)]
+    )
+    assert archive.completions({time(1), time(2)}) == {time(1): time(2)}
+
+
+def test_instants_are_found_by_completion() -> None:
+    archive = Archive(MemoryStore())
+    archive.append([instant(1, took=40), instant(10), instant(20)])
+    found = archive.instants(after=time(11), until=time(41))
+    assert [each.requested for each in found] == [time(1), time(20)]
+
+
+@pytest.mark.parametrize("version", [None, b"", b"x"])
+def test_without_a_sound_version_file_the_newest_manifest_counts(version: bytes | None) -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    for number in range(11):
+        archive.append([instant(number)])
+    store.delete(f"{HISTORY_FOLDER}/_version_")
+    if version is not None:
+        put(store, "_version_", version)
+    assert archive.manifest().number == 11
+
+
+def test_an_action_of_another_version_survives_a_merge_and_is_not_shown() -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    body = io.BytesIO()
+    row: dict[str, list[Any]] = {
+        "instantTime": [time(0)],
+        "completionTime": [time(1)],
+        "action": ["poem"],
+        "metadata": [b""],
+        "plan": [None],
+        "version": [1],
+    }
+    pq.write_table(pa.table(row), body)
+    name = f"{time(0)}_{time(0)}_0.parquet"
+    put(store, name, body.getvalue())
+    listed = {"files": [{"fileName": name, "fileLen": body.getbuffer().nbytes}]}
+    put(store, "manifest_1", json.dumps(listed).encode())
+    for number in range(1, MERGE_FILES):
+        archive.append([instant(number)])
+    (merged,) = archive.manifest().files
+    assert merged.first == time(0)
+    assert len(archive.instants()) == MERGE_FILES - 1
+
+
+def test_a_manifest_that_is_named_but_missing_is_refused() -> None:
+    store = MemoryStore()
+    put(store, "_version_", b"7")
+    with pytest.raises(DataCorrupt, match="manifest_7 is missing"):
+        Archive(store).manifest()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"files":[{}]}', b'{"files":[{"fileName":"x","fileLen":1}]}']
+)
+def test_a_broken_manifest_is_refused_by_name(body: bytes) -> None:
+    store = MemoryStore()
+    put(store, "manifest_1", body)
+    with pytest.raises(DataCorrupt, match="manifest_1 is no manifest"):
+        Archive(store).manifest()
+
+
+@pytest.mark.parametrize("body", [b"", b"PAR1", b"junk" * 100])
+def test_a_broken_file_is_refused_by_name(body: bytes) -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    archive.append([instant(1)])
+    put(store, f"{time(1)}_{time(1)}_0.parquet", body)
+    with pytest.raises(DataCorrupt, match=f"{time(1)}_{time(1)}_0.parquet is no Parquet file"):
+        archive.instants()
+
+
+def test_a_missing_file_is_refused_by_name() -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    archive.append([instant(1)])
+    store.delete(f"{HISTORY_FOLDER}/{time(1)}_{time(1)}_0.parquet")
+    with pytest.raises(DataCorrupt, match="is missing from the history"):
+        archive.instants()
+
+
+def test_a_merge_during_a_read_is_not_noticed() -> None:
+    inner = MemoryStore()
+    writer = Archive(inner)
+    for number in range(MERGE_FILES - 1):
+        writer.append([instant(number)])
+
+    class Overtaken(ScriptedStore):
+        """A store on which the history is merged, and swept, right after its manifest is read."""
+
+        overtaken = False
+
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> Any:
+            found = self.inner.get(key, start=start, end=end)
+            if "manifest_" in key and not self.overtaken:
+                self.overtaken = True
+                for number in range(MERGE_FILES - 1, MERGE_FILES + 5):
+                    writer.append([instant(number)])
+            return found
+
+    assert len(Archive(Overtaken(inner)).instants()) == MERGE_FILES + 5
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"), [(Unclear("reset"), OutcomeUnknown), (Busy(cause="429"), Unavailable)]
+)
+def test_the_history_is_not_said_to_be_written_when_it_may_not_be(
+    reply: Unclear | Busy, error: type[Exception]
+) -> None:
+    store = ScriptedStore(MemoryStore())
+    store.puts.append(answer(reply))
+    with pytest.raises(error, match="parquet"):
+        Archive(store).append([instant(1)])
+    assert Archive(store).instants() == ()
