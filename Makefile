@@ -29,8 +29,9 @@ setup: ## Make .venv from requirements.lock (every other target does this first)
 run: setup ## Run the demo: several writers contend for one lock, live
 	@.venv/bin/tidelock demo $(ARGS)
 
-test: setup ## Run all tests (ARGS="-k lease" narrows them, WORKERS=4 spreads them)
+test: setup ## Install the servers tests need, then run all tests (ARGS="-k lease" narrows them)
 	@scripts/java.sh --notice
+	@$(PYTHON_VENV) -m tidelock.testing.servers
 	@$(PYTEST) -q -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: lint types imports tidy ## Run ruff, mypy, import-linter and the tidy tests

@@ -11,11 +11,11 @@ from benchmarks.suite import PEER_CONTENDERS, Results
 _INTRO = """# Performance
 
 `make bench` measures everything on this page and writes it; the numbers behind it are kept in the
-folder `results` of `benchmarks/`. What stands in one table was measured in one run, in turns on one
-machine, so compare within a table: another machine changes all of its numbers. All servers run on the same
-machine as their clients. A real object store is ten to a hundred times farther away: ratios to
-the raw store then come closer to 1, and locks on it are as much slower than Redis, etcd and
-ZooKeeper next door.
+folder `results` of `benchmarks/`. What stands in one table was measured in one run, in turns on
+one machine, so compare within a table: another machine changes all of its numbers. All servers run
+on the same machine as their clients. A real object store is ten to a hundred times farther away:
+ratios to the raw store then come closer to 1, and locks on it are as much slower than Redis, etcd
+and ZooKeeper next door.
 """
 
 _CYCLE = f"""## Acquire and release, against the raw store

@@ -60,6 +60,11 @@ class ScriptedStore:
         """The place behind."""
         return self.inner.uri
 
+    @property
+    def identity(self) -> str:
+        """The store behind."""
+        return self.inner.identity
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Read, or fail as scripted."""
         self.requests.append(("get", key))

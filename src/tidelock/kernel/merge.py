@@ -108,8 +108,8 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not pt.is_floating(array.type):
         return array
     bits = array.cast(pa.float64()).view(pa.int64())
-    magnitude = pc.bit_wise_and(pc.shift_right(bits, 63), 2**63 - 1)
-    return pc.bit_wise_xor(bits, magnitude)
+    # The bits of negative numbers grow with their size, so all but their sign are turned around.
+    return pc.if_else(pc.less(bits, 0), pc.bit_wise_xor(bits, 2**63 - 1), bits)
 
 
 def folded(layers: Sequence[Layer], schema: pa.Schema) -> Overlay:

@@ -17,9 +17,9 @@ from tidelock.store.contract import Busy, Create, Match, PutMode, Refused, Uncle
 
 
 def acquire(state: State, event: e.Event) -> Step:
-    """P12: write at once on our own release, otherwise read first."""
+    """P12: write at once on our own release, unless that met another last time; else read first."""
     fresh = replace(state, grant=None, target=None, sent=None, verdict=None, tries=0, lost_cause="")
-    if state.known is not None:
+    if state.known is not None and not state.cautious:
         return _take_or_reserve(replace(fresh, target=state.known), event.now, on_cached=True)
     return replace(fresh, phase=Phase.READING), (e.ReadRecord(),)
 
@@ -36,6 +36,7 @@ def acquire_again(state: State, event: e.Event) -> Step:
 
 def read(state: State, event: e.ReadDone) -> Step:
     """P13, P14, P16, P18, P19: what the record says decides."""
+    state = _less_cautious(state, event.reading)
     match event.reading:
         case e.Found(version, record) if is_ghost(state, record, event.now):
             return give_back(
@@ -60,6 +61,13 @@ def read(state: State, event: e.ReadDone) -> Step:
             )
         case _:
             raise InvariantBroken(f"{event.reading} in answer to a read of the record")
+
+
+def _less_cautious(state: State, reading: e.Reading) -> State:
+    """P12: a lock that nobody else took since our release is ours to write on again."""
+    if state.cautious and state.known and isinstance(reading, e.Found):
+        return replace(state, cautious=reading.version != state.known.version)
+    return state
 
 
 def _take_or_reserve(state: State, now: Now, *, on_cached: bool = False) -> Step:
@@ -163,7 +171,7 @@ def taken(state: State, event: e.WriteDone) -> Step:
     """P15, P16: landed is a grant; anything unclear is read back, and never ends in one."""
     assert state.sent is not None
     match event.reply:
-        case Landed(version) if state.sent.new_range:
+        case Landed(version) if state.sent.new_range and state.target is None:
             target = Seen(version, state.sent.record)
             return replace(state, phase=Phase.CONFIRMING, target=target), (e.ReadCounter(),)
         case Landed(version):
@@ -179,7 +187,7 @@ def taken(state: State, event: e.WriteDone) -> Step:
 
 
 def confirmed(state: State, event: e.ReadDone) -> Step:
-    """P7: the range must still be the newest, or an old token could have come back."""
+    """P7: a created record counts only if its range is still the newest."""
     assert state.target is not None
     match event.reading:
         case e.FoundCounter(_, counter) if counter.ceiling == state.ceiling:
@@ -212,7 +220,7 @@ def judged(state: State, event: e.ReadDone) -> Step:
         case e.Found(_, record) if is_ghost(state, record, event.now):
             return read(state, event)
         case e.Found() | e.Absent() if state.sent.on_cached and not state.unclear:
-            return read(state, event)
+            return read(replace(state, cautious=True), event)
         case e.Unreadable():
             return read(state, event)
         case e.Found(_, record) if record.written_by(state.owner):

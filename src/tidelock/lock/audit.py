@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 class AuditLog:
     """Writes the audit records of one client.
 
-    The switch is read when a lock is granted, at most once a minute.
+    The switch is read when a lock is granted, at most once a minute in one process.
     """
 
     def __init__(self, store: ObjectStore, *, owner: str, validity_ms: int, clock: Clock) -> None:
@@ -36,7 +37,6 @@ class AuditLog:
         self._validity_ms = validity_ms
         self._clock = clock
         self._enabled = False
-        self._read_at_ms: int | None = None
         self._started_epoch_ms = 0
         self._lines: list[str] = []
 
@@ -70,10 +70,21 @@ class AuditLog:
 
     def _refresh(self) -> None:
         now_ms = self._clock.now().monotonic_ms
-        if self._read_at_ms is not None and now_ms - self._read_at_ms < AUDIT_SWITCH_AGE_MS:
-            return
-        self._read_at_ms = now_ms
-        self._enabled = is_enabled(self._store)
+        seen = _switches.get(self._store.identity)
+        if seen is None or not 0 <= now_ms - seen.at_ms < AUDIT_SWITCH_AGE_MS:
+            seen = _Switch(now_ms, is_enabled(self._store))
+            _switches[self._store.identity] = seen
+        self._enabled = seen.enabled
+
+
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    at_ms: int
+    enabled: bool
+
+
+_switches: dict[str, _Switch] = {}
+"""What this process last read of each store's switch: a fleet of short holdings reads it once."""
 
 
 def is_enabled(store: ObjectStore) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from tidelock.lock import events as e
 from tidelock.lock.holding import PLAIN_NO, Holding, denied, timeout_ms_of
+from tidelock.lock.state import Standing
+from tidelock.lock.turns import shared_turns
 
 if TYPE_CHECKING:
     from tidelock.lock.adriver import AsyncLock
@@ -53,9 +55,13 @@ class Lock(Holding):
         timeout_ms = timeout_ms_of(timeout_s)
         began_ms = self._clock.now().monotonic_ms
         self._check_not_forked()
-        with self._operation:
+        if self.state in (Standing.HELD, Standing.UNSURE):
+            # L12. Whoever has the turn waits for this very lock: queueing behind it would not end.
+            return self.token
+        turn = shared_turns.wait(self._store.identity, timeout_ms, self._clock)
+        with turn as left_ms, self._operation:
             self._check_open()
-            result = self._timed(self._session.acquire(timeout_ms, hopeless=self._is_hopeless))
+            result = self._timed(self._session.acquire(left_ms, hopeless=self._is_hopeless))
             if isinstance(result, e.Granted):
                 self._keep()
                 return result.token

@@ -84,6 +84,7 @@ class Holding:
         )
         self._operation = threading.Lock()
         self._callbacks: list[LostCallback] = []
+        self._telling = threading.Lock()
         self._pid = os.getpid()
         self._is_thread_alive = _always
         self._held_since_ms = 0
@@ -129,7 +130,8 @@ class Holding:
 
     def on_lost(self, callback: LostCallback) -> None:
         """Call `callback` with the cause, once, in a thread of its own, when the lock is lost."""
-        self._callbacks.append(callback)
+        with self._telling:
+            self._callbacks.append(callback)
         if self.state is Standing.LOST:
             self._tell(self._session.state.lost_cause or "the lease has run out")
 
@@ -182,7 +184,10 @@ class Holding:
                 self._tell(cause)
 
     def _tell(self, cause: str) -> None:
-        callbacks, self._callbacks = self._callbacks, []
+        # Taken under a mutex: a loss and a late registration may both come this way, and each
+        # callback is called once.
+        with self._telling:
+            callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             # A callback may release the lock, which would wait for the thread that called it.
             start_thread("tidelock-lost", _calling(callback, cause))

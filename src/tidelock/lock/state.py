@@ -74,7 +74,8 @@ class Grant:
 class State:
     """Everything one client knows about one lock.
 
-    `known` is our own release, until we use or doubt it; `target` is what the attempt under way
+    `known` is our own release, until we use or doubt it; `cautious` says that the last such use met
+    somebody else's record, so the next attempt looks first; `target` is what the attempt under way
     will replace; `doubtful` says that a write of ours may have landed, or may still land, unseen.
     """
 
@@ -83,6 +84,7 @@ class State:
     phase: Phase = Phase.IDLE
     writes: int = 0
     known: Seen | None = None
+    cautious: bool = False
     target: Seen | None = None
     sent: Sent | None = None
     grant: Grant | None = None

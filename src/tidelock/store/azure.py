@@ -87,6 +87,11 @@ class AzureStore:
         """The place this store stands for, for messages."""
         return f"abfss://{self._container}@{self._host}/{self._prefix}".rstrip("/")
 
+    @property
+    def identity(self) -> str:
+        """The URI and the server behind it."""
+        return f"{self.uri} at {self._account.origin}"
+
     def __repr__(self) -> str:
         """Show the place, never the credentials."""
         return f"AzureStore({self.uri!r})"

@@ -100,6 +100,11 @@ class ObjectStore(Protocol):
         """The place this store stands for, for messages; without secrets."""
         ...
 
+    @property
+    def identity(self) -> str:
+        """The URI and the server behind it: two stores of one identity hold the same objects."""
+        ...
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Return the object, or bytes `start` to `end` (exclusive) of it; None if absent."""
         ...

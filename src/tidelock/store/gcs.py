@@ -80,6 +80,11 @@ class GcsStore:
         """The place this store stands for, for messages."""
         return f"gs://{self._bucket}/{self._prefix}".rstrip("/")
 
+    @property
+    def identity(self) -> str:
+        """The URI and the server behind it."""
+        return f"{self.uri} at {self._origin}"
+
     def __repr__(self) -> str:
         """Show the place, never the credentials."""
         return f"GcsStore({self.uri!r})"

@@ -69,6 +69,11 @@ class LocalStore:
         """The place this store stands for."""
         return f"file://{self._root}"
 
+    @property
+    def identity(self) -> str:
+        """The URI: there is no server."""
+        return self.uri
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Return the object, or a range of it; None if absent."""
         self._observe("get")

@@ -43,6 +43,11 @@ class MemoryStore:
         """The place this store stands for."""
         return f"memory://{self._name}"
 
+    @property
+    def identity(self) -> str:
+        """The URI and this very store: another one of that name holds other objects."""
+        return f"{self.uri}#{id(self)}"
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Return the object, or a range of it; None if absent."""
         self._observe("get")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 from tidelock.base.clock import Clock, SystemClock
@@ -35,7 +36,7 @@ _ROUNDS = 2
 _TRIES = 5
 
 _proven: set[str] = set()
-_proving = threading.Lock()
+_proving: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 def ensure_proven(
@@ -45,14 +46,15 @@ def ensure_proven(
 
     Raises: `StoreUnsafe` when a condition was ignored.
     """
-    with _proving:
-        if store.uri in _proven:
+    # A lock for each store: one that stalls keeps nobody from using another.
+    with _proving[store.identity]:
+        if store.identity in _proven:
             return
         if not _has_proof(store):
             prove(store, clock=clock, ids=ids)
-            body = json.dumps({"uri": store.uri, "conditions": "honoured"}).encode()
+            body = json.dumps({"store": store.identity, "conditions": "honoured"}).encode()
             store.put(PROOF_KEY, body, Overwrite())
-        _proven.add(store.uri)
+        _proven.add(store.identity)
 
 
 def _has_proof(store: ObjectStore) -> bool:
@@ -64,7 +66,7 @@ def _has_proof(store: ObjectStore) -> bool:
     except ValueError:
         return False
     # The same bucket behind another gateway is another store.
-    return isinstance(proof, dict) and proof.get("uri") == store.uri
+    return isinstance(proof, dict) and proof.get("store") == store.identity
 
 
 def prove(store: ObjectStore, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:

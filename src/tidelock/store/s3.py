@@ -90,6 +90,11 @@ class S3Store:
         """The place this store stands for, for messages."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
+    @property
+    def identity(self) -> str:
+        """The URI and the server behind it."""
+        return f"{self.uri} at {self._address.origin}"
+
     def __repr__(self) -> str:
         """Show the place, never the credentials."""
         return f"S3Store({self.uri!r})"

@@ -135,7 +135,8 @@ def _column(rows: pa.Table, name: str, role: str) -> pa.Array:
 
 def _has_text(kind: pa.DataType) -> bool:
     return bool(
-        pt.is_string(kind)
+        pt.is_null(kind)
+        or pt.is_string(kind)
         or pt.is_large_string(kind)
         or pt.is_string_view(kind)
         or pt.is_integer(kind)

@@ -20,6 +20,8 @@ from tidelock.base.errors import ConfigInvalid, InvalidInput
 _PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 _TOKEN: Final = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|[^A-Za-z']")
 
+_PLAIN: Final = "%Y-%m-%d %H:%M:%S"
+
 _OUTPUT: Final = {
     "yyyy": "%Y",
     "MM": "%m",
@@ -225,8 +227,10 @@ def _assembled(found: pa.Array) -> pa.Array:
             parts.append(pa.scalar(default))
     year = pc.struct_field(found, "year") if "year" in names else pa.scalar("1970")
     texts = pc.binary_join_element_wise(year, *parts, "")
-    texts = pc.if_else(found.is_valid(), texts, pa.scalar(None, pa.string()))
-    return texts.cast(pa.timestamp("s"))
+    times = pc.strptime(texts, format=_PLAIN, unit="s", error_is_null=True)
+    # A day that is not in the calendar comes back as another one, and so does not count as read.
+    same = pc.and_(found.is_valid(), pc.equal(pc.strftime(times, format=_PLAIN), texts))
+    return pc.if_else(same, times, pa.scalar(None, pa.timestamp("s")))
 
 
 def _offset_s(zones: pa.Array) -> pa.Array:

@@ -51,7 +51,7 @@ def store_with(**bodies: bytes) -> ScriptedStore:
 
 def body_at(store: ScriptedStore, key: str) -> bytes | None:
     found = store.inner.get(key)
-    return found and found.body
+    return None if found is None else found.body
 
 
 def test_no_properties_is_no_table() -> None:

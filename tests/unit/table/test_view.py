@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -162,7 +163,9 @@ def test_time_travel_is_by_request_time() -> None:
 
     def at(moment: int) -> tuple[str, list[int]] | None:
         found = group.at(time(moment))
-        return found and (found.instant, [_number(each.instant) for each in found.logs])
+        if found is None:
+            return None
+        return found.instant, [_number(each.instant) for each in found.logs]
 
     assert at(9) is None
     assert at(10) == (time(10), [])
@@ -250,7 +253,7 @@ def test_every_completed_file_is_in_exactly_one_slice(history: History) -> None:
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_order_of_files_does_not_matter(history: History, random: st.random.Random) -> None:  # type: ignore[name-defined]
+def test_the_order_of_files_does_not_matter(history: History, random: Random) -> None:
     shuffled = list(history.files)
     random.shuffle(shuffled)
     expected = file_groups(history.files, history.visibility)
@@ -300,5 +303,5 @@ def test_an_earlier_moment_is_as_if_later_writes_were_pending(
     earlier = history.visibility.until(time(moment))
     for group in file_groups(history.files, earlier):
         for each in group.slices:
-            files = [*each.logs, *([each.base] if each.base else [])]
+            files: list[DataFile] = [*each.logs, *([each.base] if each.base else [])]
             assert all(history.visibility.completions[f.instant] <= time(moment) for f in files)

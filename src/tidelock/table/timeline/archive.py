@@ -100,8 +100,9 @@ class Archive:
             lambda file: any(file.first <= time <= file.last for time in times),
             columns=["instantTime", "completionTime", "action"],
         ):
-            for row in table.to_pylist():
-                if row["instantTime"] in times and _writes(row["action"]):
+            wanted = pc.is_in(table["instantTime"], pa.array(sorted(times), pa.string()))
+            for row in table.filter(wanted).to_pylist():
+                if _writes(row["action"]):
                     found[row["instantTime"]] = row["completionTime"]
         return found
 

@@ -103,6 +103,11 @@ class NarratedStore:
         """The place behind."""
         return self._inner.uri
 
+    @property
+    def identity(self) -> str:
+        """The store behind."""
+        return self._inner.identity
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Read."""
         self._begin()
