@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types imports tidy bench soak docs \
-        sim-long explore-long format lock clean
+        sim-long explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -51,6 +51,10 @@ sim-long: setup ## Simulate 2,000,000 lock schedules
 
 explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
 	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)
+
+model-long: setup ## Check the TLA+ model of the lock in larger bounds (hours)
+	@scripts/java.sh
+	@$(PYTHON_VENV) -m tidelock.testing.tlc specs/lock/Lock.tla specs/lock/long.cfg
 
 ##@ Upkeep
 format: setup ## Format the code and apply ruff's safe fixes

@@ -40,10 +40,10 @@ from tidelock.table.schema.avro import (
 from tidelock.table.schema.evolution import conformed, evolved
 from tidelock.table.schema.rows import decode_rows, encode_rows
 
-MANY = settings(max_examples=500)
+MANY = settings(max_examples=200)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+names = st.sampled_from(["a", "b", "c", "Price_2", "_x"])
 
 # --- schemas and rows -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Merging by the user's own rule: the same two steps as `merge`, with the rule asked for pairs."""
+"""Merging by the user's own rule: the steps of `merge`, with the rule asked for pairs. Pure."""
 
 from __future__ import annotations
 

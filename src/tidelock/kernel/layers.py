@@ -103,6 +103,11 @@ def _keys(found: pa.Table, where: str) -> pa.Array:
     if RECORD_KEY not in found.column_names:
         raise Unsupported(f"{where}: the rows carry no {RECORD_KEY}, so they cannot be merged")
     keys = found.column(RECORD_KEY).cast(pa.string()).combine_chunks()
+    if len(keys) and keys.null_count == len(keys):
+        raise Unsupported(
+            f"{where}: no row has a {RECORD_KEY}, so they cannot be merged",
+            hint="log files of tables with hoodie.populate.meta.fields=false are not read",
+        )
     if keys.null_count:
         raise DataCorrupt(f"{where}: {keys.null_count} rows have no {RECORD_KEY}")
     return keys

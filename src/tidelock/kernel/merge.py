@@ -1,4 +1,4 @@
-"""Which version of a row counts: changes are folded to one per key, then laid over base rows.
+"""Which version of a row counts: changes folded to one per key, then laid over base rows. Pure.
 
 Both steps work on whole columns. What they decide is Hudi's:
   * commit-time ordering: the later write wins;

@@ -30,7 +30,14 @@ def read_slice(
     commit_times: Collection[str] | None = None,
     on_corrupt: Callable[[CorruptBlock], None] | None = None,
 ) -> pa.Table:
-    """Return all rows of a slice at once; `slice_batches` says what the arguments mean."""
+    """Return all rows of a slice at once; `slice_batches` says what the arguments mean.
+
+    Raises: what `slice_batches` raises, and `InvalidInput` for no columns at all.
+    """
+    if columns is not None and not columns:
+        raise InvalidInput(
+            "no columns are asked for", hint="to count rows, add up those of `slice_batches`"
+        )
     batches = slice_batches(
         store,
         piece,

@@ -19,7 +19,7 @@ from tidelock.lock import events as e
 from tidelock.lock.lease import Lease
 from tidelock.lock.machine import step
 from tidelock.lock.state import Phase, Standing, State, standing
-from tidelock.lock.waiting import Waiting
+from tidelock.lock.waiting import Streak, Waiting
 from tidelock.store.contract import PutReply
 
 POLL = Backoff(first_ms=10, most_ms=1_000, factor=1.6)
@@ -61,6 +61,7 @@ class Session:
         self._note = note
         self._poll = poll
         self._mutex = threading.Lock()
+        self._streak = Streak()
         self._state = State(owner=ids.uuid(), lease=lease)
 
     @property
@@ -94,12 +95,18 @@ class Session:
         What no waiting mends ends it at once: an unreadable record, or a store of which `hopeless`
         says that it will always refuse.
         """
-        began_ms = self._clock.now().monotonic_ms
+        began = self._clock.now()
+        began_ms = began.monotonic_ms
+        yield from self._step_back(began)
         waiting = Waiting(self._poll)
         while True:
+            asked_ms = self._clock.now().monotonic_ms
             result = yield from self._operate(e.Acquire)
+            if isinstance(result, e.Granted):
+                self._streak = self._streak.granted(self._clock.now(), asked_ms)
             if not isinstance(result, e.NotAcquired) or result.why is e.Why.UNREADABLE:
                 return result
+            self._streak = Streak()
             if hopeless():
                 return result
             waiting = waiting.after(result)
@@ -118,7 +125,9 @@ class Session:
 
     def release(self) -> Operation:
         """Give the lock back."""
-        return (yield from self._operate(e.Release))
+        result = yield from self._operate(e.Release)
+        self._streak = self._streak.released(self._clock.now())
+        return result
 
     def close(self) -> Operation:
         """Give the lock back if it is held, and leave nothing behind."""
@@ -138,6 +147,13 @@ class Session:
     def abandon(self) -> None:
         """Forget the operation under way: its request may land, its answer will not be heard."""
         self._tell(self._step(e.Abandon(self._clock.now())))
+
+    def _step_back(self, now: Now) -> Generator[Ask, Answer, None]:
+        """Let others look first, after having taken the lock many times in a row."""
+        pause_ms = self._streak.pause_ms(now, self._ids.jitter())
+        if pause_ms > 0:
+            self._streak = Streak()
+            yield Pause(pause_ms)
 
     def _operate(self, event: Callable[[Now], e.Event]) -> Operation:
         effects = self._step(event(self._clock.now()))

@@ -55,3 +55,48 @@ class Waiting:
             return self.rivals
         owner = seen.holder.owner
         return (*(rival for rival in self.rivals if rival != owner), owner)[-RIVALS_MAX:]
+
+
+COURTESY_MS = 20
+"""The least pause that lets others look; it grows with the time the store takes to answer."""
+
+COURTESY_SHARE = 10
+"""A streak is ten times as long as the pause after it, so courtesy costs a tenth at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """How long one client has taken the lock again right after releasing it.
+
+    It could go on for ever: its next write is on its way before anybody else has looked. So after
+    a while it steps back for a moment, and whoever waits gets in.
+    """
+
+    began_ms: int | None = None
+    released_ms: int | None = None
+    answer_ms: int = 0
+
+    def pause_ms(self, now: Now, jitter: float) -> float:
+        """Return how long to let others look before the next attempt; mostly nothing."""
+        if self.began_ms is None or not self._goes_on(now):
+            return 0.0
+        pause_ms = self._pause_ms()
+        is_long = now.monotonic_ms - self.began_ms >= COURTESY_SHARE * pause_ms
+        return pause_ms * (0.75 + jitter / 2) if is_long else 0.0
+
+    def granted(self, now: Now, asked_ms: int) -> Streak:
+        """Return the streak after a grant that was asked for at `asked_ms`."""
+        answer_ms = now.monotonic_ms - asked_ms
+        began_ms = self.began_ms if self._goes_on(now) else None
+        return Streak(now.monotonic_ms if began_ms is None else began_ms, None, answer_ms)
+
+    def released(self, now: Now) -> Streak:
+        """Return the streak after a release."""
+        return Streak(self.began_ms, now.monotonic_ms, self.answer_ms)
+
+    def _goes_on(self, now: Now) -> bool:
+        gap_ms = self._pause_ms() + self.answer_ms
+        return self.released_ms is not None and now.monotonic_ms - self.released_ms <= gap_ms
+
+    def _pause_ms(self) -> int:
+        return max(COURTESY_MS, 2 * self.answer_ms)

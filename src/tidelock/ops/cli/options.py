@@ -28,6 +28,14 @@ Resource = Annotated[
         show_default=False,
     ),
 ]
+TableUri = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI",
+        help="A table's base path: a path, or a URI with file, s3, gs or abfss.",
+        show_default=False,
+    ),
+]
 Props = Annotated[
     list[str] | None,
     typer.Option(
@@ -112,14 +120,8 @@ class Target:
         return None if wait == float("inf") else wait
 
 
-def target(
-    uri: str,
-    props: Sequence[str] | None,
-    props_file: Path | None,
-    validity: int | None = None,
-    renew: int | None = None,
-) -> Target:
-    """Put the settings together: the file, then `--prop`, then the options of their own.
+def given_settings(props: Sequence[str] | None, props_file: Path | None) -> dict[str, object]:
+    """Return the settings of the file, overlaid by those of `--prop`.
 
     Raises: `ConfigInvalid`, `NotFound`.
     """
@@ -131,6 +133,21 @@ def target(
         if not found or not name.strip():
             raise ConfigInvalid(f"--prop {prop!r} is not KEY=VALUE")
         settings[name.strip()] = value
+    return settings
+
+
+def target(
+    uri: str,
+    props: Sequence[str] | None,
+    props_file: Path | None,
+    validity: int | None = None,
+    renew: int | None = None,
+) -> Target:
+    """Put the settings together: the file, then `--prop`, then the options of their own.
+
+    Raises: `ConfigInvalid`, `NotFound`.
+    """
+    settings = given_settings(props, props_file)
     if validity is not None:
         settings[VALIDITY_S.key] = validity
         if renew is None and RENEW_S.value(settings) == RENEW_S.default:

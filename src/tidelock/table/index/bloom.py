@@ -100,8 +100,10 @@ class BloomFilter:
 
     def _spread(self, keys: pa.Array) -> None:
         """Add keys beyond the last row's room: one to the first row, then to each row in turn."""
-        order = [max(0, self._turn + i) % len(self.rows) for i in range(len(keys))]
-        turns = pa.array(order, pa.int32())
+        # The first key too many does not count as a turn.
+        place = pc.max_element_wise(pc.add(_counted(len(keys)), self._turn), 0)
+        around = pc.multiply(pc.divide(place, len(self.rows)), len(self.rows))
+        turns = pc.subtract(place, around)
         for number in range(len(self.rows)):
             self._set(number, keys.filter(pc.equal(turns, number)))
         self._turn += len(keys)
@@ -172,7 +174,7 @@ def _places(keys: pa.Array, shape: Shape) -> list[pa.Array]:
     lengths = pc.binary_length(binary)
     order: list[pa.Array] = []
     found: list[list[pa.Array]] = [[] for _ in range(shape.hashes)]
-    index = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(keys))), 1)
+    index = _counted(len(keys))
     for length in sorted(pc.unique(lengths).to_pylist()):
         same = pc.equal(lengths, length)
         order.append(index.filter(same))
@@ -182,6 +184,11 @@ def _places(keys: pa.Array, shape: Shape) -> list[pa.Array]:
         return [pa.array([], pa.int64())] * shape.hashes
     back = pc.sort_indices(pa.concat_arrays(order))
     return [pa.concat_arrays(parts).take(back) for parts in found]
+
+
+def _counted(size: int) -> pa.Array:
+    """Return 0, 1, 2 … without a Python object for each."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
 
 
 def _rounds(keys: pa.Array, length: int, shape: Shape) -> list[pa.Array]:

@@ -70,17 +70,25 @@ def _hashes(strings: pa.Array) -> pa.Array:
 
 def _code_units(strings: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the UTF-16 code units of all strings in a row, and where each string ends."""
-    joined = "".join(strings.to_pylist())
+    joined = _bytes_of(strings)
     if joined.isascii():
-        units = pa.Array.from_buffers(
-            pa.uint8(), len(joined), [None, pa.py_buffer(joined.encode())]
-        )
+        units = pa.Array.from_buffers(pa.uint8(), len(joined), [None, pa.py_buffer(joined)])
         lengths = pc.binary_length(strings)
     else:
-        data = joined.encode("utf-16-le")
+        data = joined.decode().encode("utf-16-le")
         units = pa.Array.from_buffers(pa.uint16(), len(data) // 2, [None, pa.py_buffer(data)])
         lengths = pc.add(pc.utf8_length(strings), _beyond_first_plane(strings))
     return units, pc.cumulative_sum(lengths.cast(pa.int64()))
+
+
+def _bytes_of(strings: pa.Array) -> bytes:
+    """Return the bytes of all strings in a row, which is how Arrow keeps them."""
+    _, places, data = strings.buffers()
+    if data is None:
+        return b""
+    offsets = memoryview(places).cast("i")
+    start, end = offsets[strings.offset], offsets[strings.offset + len(strings)]
+    return bytes(memoryview(data)[start:end])
 
 
 def _beyond_first_plane(strings: pa.Array) -> pa.Array:

@@ -95,6 +95,9 @@ def conformed(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.Table:
     """
     if table.schema.equals(schema):
         return table
+    if not len(schema):
+        # A table made of no columns would forget how many rows it has.
+        return table.select([])
     columns = []
     for field in schema:
         index = table.schema.get_field_index(field.name)
@@ -194,7 +197,8 @@ def _is_bytes_or_text(kind: pa.DataType) -> bool:
 def _cannot_widen(
     source: pa.DataType, target: pa.DataType, path: str, where: str = ""
 ) -> InvalidInput:
+    place = f"{where}: column {path}" if where else f"column {path}"
     return InvalidInput(
-        f"{where}{': ' if where else ''}column {path} has the type {source}, which cannot be widened to {target}",
+        f"{place} has the type {source}, which cannot be widened to {target}",
         hint="cast the column, or write it under another name",
     )

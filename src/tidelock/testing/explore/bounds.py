@@ -75,7 +75,7 @@ class Bounds:
 
 SCENES: dict[str, Bounds] = {
     # Two owners contend while time passes and any one request or answer goes astray.
-    "contention": Bounds(operations=2, faults=1, time_steps=3, skew_ms=0, starts=("free",)),
+    "contention": Bounds(operations=2, faults=1, time_steps=4, skew_ms=0, starts=("free",)),
     # The first two owners of a lock that nobody ever held: both reserve tokens.
     "birth": Bounds(operations=2, faults=1, time_steps=1, skew_ms=0),
     "two faults": Bounds(operations=2, faults=2, time_steps=0, skew_ms=0, starts=("free",)),
@@ -85,6 +85,9 @@ SCENES: dict[str, Bounds] = {
     "takeover": Bounds(operations=2, faults=0, time_steps=4, starts=("free",)),
     # One owner renews and renews, through faults, until it ends or is overtaken.
     "keeping": Bounds(operations=(3, 1), faults=1, time_steps=2, skew_ms=0, starts=("free",)),
+    "clock steps back": Bounds(
+        clients=1, operations=2, faults=1, time_steps=3, clock_jumps=2, starts=("free",)
+    ),
     "clocks jump": Bounds(operations=1, faults=1, time_steps=4, clock_jumps=1, starts=("held",)),
     # Clocks further apart than the drift: owners may overlap, tokens must not.
     "clocks lie": Bounds(operations=2, faults=0, time_steps=3, skew_ms=5_000, starts=("free",)),

@@ -21,7 +21,7 @@ from tidelock.lock.lease import Lease
 from tidelock.lock.record import Record
 from tidelock.lock.state import Grant, Phase, Seen, State, Step
 from tidelock.store.contract import Create, Match, Overwrite, Refused
-from tidelock.testing.explore.bounds import DRIFT_MS, Bounds
+from tidelock.testing.explore.bounds import DRIFT_MS, SCENES, Bounds
 
 Handler = Callable[..., Any]
 _MODULES = (acquiring, keeping, losing, releasing)
@@ -54,8 +54,8 @@ class Mutant:
     bounds: Bounds
 
 
-_RACE = Bounds(operations=2, faults=1, time_steps=3, skew_ms=0, starts=("free",))
-_SKEW = Bounds(operations=2, faults=0, time_steps=4, starts=("free",))
+_RACE = SCENES["contention"]
+_SKEW = SCENES["takeover"]
 _DELETE = Bounds(operations=2, faults=0, time_steps=0, skew_ms=0, meddlings=1)
 
 
@@ -337,7 +337,7 @@ MUTANTS: dict[str, Mutant] = {
     "renews for the dead": Mutant("P20", _renews_for_the_dead, _RACE),
     "release overwrites": Mutant("P24", _release_overwrites, _RACE),
     "unclear release is released": Mutant(
-        "P25", _unclear_release_is_released, replace(_DELETE, faults=1)
+        "P25", _unclear_release_is_released, SCENES["operator and fault"]
     ),
     "overtaken release is a loss": Mutant("P25", _overtaken_release_is_a_loss, _RACE),
 }

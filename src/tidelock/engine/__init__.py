@@ -1,0 +1,1 @@
+"""Where kernel functions run: in threads of this process."""

@@ -1,0 +1,84 @@
+"""Tiny tables with rows (id, ts, name), made file by file, in memory or as a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.unit.kernel.slices import SCHEMA, Row, parquet, rows
+from tests.unit.table.building import Built, base, log, time
+from tidelock.engine.local import LocalEngine
+from tidelock.operation.table import Table
+from tidelock.table.logfile.writer import avro_block, log_bytes
+from tidelock.table.schema.avro import avro_schema, render_schema
+from tidelock.table.schema.meta import with_meta, without_meta
+from tidelock.table.timeline.instant import Action
+
+
+def schema_json(schema: pa.Schema) -> str:
+    """Return the schema as a commit records it."""
+    return render_schema(avro_schema(without_meta(schema), table="built"))
+
+
+class Filled(Built):
+    """A table under construction, with rows in its files."""
+
+    def insert(
+        self,
+        at: int,
+        done: int,
+        group: str,
+        values: Sequence[Row],
+        *,
+        partition: str = "p",
+        schema: pa.Schema = SCHEMA,
+        recorded: bool = True,
+        **options: Any,
+    ) -> str:
+        """Write a base file and its commit; return its key."""
+        key = base(group, at, partition)
+        text = schema_json(schema) if recorded else ""
+        self.commit(at, done, [key], action=Action.COMMIT, schema=text)
+        self.put(key, parquet(rows(values, time(at), with_meta(schema)), **options))
+        return key
+
+    def upsert(self, at: int, done: int, group: str, values: Sequence[Row]) -> str:
+        """Write a log file and its deltacommit; return its key."""
+        key = log(group, at)
+        self.commit(at, done, [key], schema=schema_json(SCHEMA))
+        avro = avro_schema(SCHEMA, table="built")
+        block = avro_block(rows(values, time(at)), instant=time(at), schema=avro)
+        self.put(key, log_bytes([block]))
+        return key
+
+    def table(self, workers: int = 2) -> Table:
+        """Open the table as it is."""
+        return Table(self.open(), engine=LocalEngine(workers))
+
+    def copy_to(self, folder: Path) -> Path:
+        """Write the table into a folder."""
+        for meta in self.store.list(""):
+            found = self.store.get(meta.key)
+            assert found is not None
+            path = folder / meta.key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(found.body)
+        return folder
+
+
+def two_writes() -> Filled:
+    """Return a table with three rows in one file group, one of them updated later by a log file."""
+    table = Filled()
+    table.insert(1, 2, "g-0", [("a", 1, "Ann"), ("b", 1, "Bob"), ("c", 1, "Cid")])
+    table.upsert(3, 4, "g-0", [("b", 2, "Ben")])
+    return table
+
+
+def names(rows_read: pa.Table) -> dict[str, str]:
+    """Return the names of rows by their ids."""
+    ids, found = rows_read.column("id").to_pylist(), rows_read.column("name").to_pylist()
+    assert len(set(ids)) == len(ids)
+    return dict(zip(ids, found, strict=True))

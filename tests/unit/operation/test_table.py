@@ -1,0 +1,303 @@
+"""`tl.Table` on tiny tables: what is read, and what is refused with which words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelock as tl
+from tests.unit.kernel.slices import SCHEMA
+from tests.unit.operation.filled import Filled, names, two_writes
+from tests.unit.table.building import time
+from tidelock.base.errors import (
+    ConfigInvalid,
+    DataCorrupt,
+    InvalidInput,
+    NotFound,
+    RecordFromFuture,
+    Unsupported,
+)
+from tidelock.base.javaproperties import render_properties
+from tidelock.operation.query import point_in_time
+from tidelock.table import properties as keys
+from tidelock.table.properties import MERGE_MODE, ORDERING_FIELDS, MergeMode, TableType
+from tidelock.table.properties_file import KEY
+from tidelock.table.schema.meta import META_COLUMNS
+from tidelock.table.timeline.archive import ArchivedInstant
+from tidelock.table.timeline.container import encode
+from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.metadata import CommitMetadata, WriteStat
+
+
+def with_properties(table: Filled, **changes: str) -> Filled:
+    """Change properties of a table by the names that the module `properties` has for them."""
+    values = dict(table.properties.values)
+    values |= {getattr(keys, name): value for name, value in changes.items()}
+    table.put(KEY, render_properties(values).encode())
+    return table
+
+
+def test_importing_the_package_does_not_load_arrow() -> None:
+    code = (
+        "import sys, tidelock, tidelock.ops.cli.main\n"
+        "heavy = {'pyarrow', 'polars', 'fastavro', 'tidelock.operation'}\n"
+        "print(heavy & sys.modules.keys(), 'Table' in dir(tidelock))\n"
+        "print(tidelock.Table.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set() True\nTable\n"
+    with pytest.raises(AttributeError, match="has no attribute 'Tabel'"):
+        _ = tl.Tabel  # type: ignore[attr-defined]
+
+
+def test_a_read_has_the_newest_rows_without_meta_columns() -> None:
+    table = two_writes().table()
+    found = table.read()
+    assert names(found) == {"a": "Ann", "b": "Ben", "c": "Cid"}
+    assert found.schema.equals(table.schema)
+    assert found.column_names == ["id", "ts", "name"]
+    assert table.read(meta_columns=True).column_names == [*META_COLUMNS, "id", "ts", "name"]
+
+
+def test_columns_come_as_they_were_chosen() -> None:
+    table = two_writes().table()
+    assert table.read(["name", "id"]).column_names == ["name", "id"]
+    assert table.read(["_hoodie_commit_time"]).column_names == ["_hoodie_commit_time"]
+    found = table.read(["name"], meta_columns=True)
+    assert found.column_names == [*META_COLUMNS, "name"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (["nmae"], "no column 'nmae' .did you mean 'name'"),
+        (["zzz"], "the columns are id, ts, name"),
+        (["id", "id"], "'id' was chosen twice"),
+        ([], "no column was chosen"),
+        ("id", r"is a string .give \['id'\]"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_refused(columns: Any, says: str) -> None:
+    table = two_writes().table()
+    for read in (table.read, table.batches):
+        with pytest.raises(InvalidInput, match=says):
+            read(columns)
+
+
+def test_a_read_of_the_past_has_the_rows_and_columns_of_then() -> None:
+    table = Filled()
+    table.insert(1, 2, "g-0", [("a", 1, "Ann")])
+    wider = SCHEMA.append(pa.field("note", pa.string()))
+    table.insert(3, 4, "g-1", [("b", 1, "Bob")], schema=wider)
+    opened = table.table()
+    assert opened.schema.names == ["id", "ts", "name", "note"]
+    assert names(opened.read(as_of=time(1))) == {"a": "Ann"}
+    assert opened.read(as_of=time(1)).column_names == ["id", "ts", "name"]
+    assert opened.read(as_of=time(0)).num_rows == 0
+    assert names(opened.read()) == {"a": "Ann", "b": "Bob"}
+
+
+def test_batches_have_the_rows_of_a_read_under_one_schema() -> None:
+    table = Filled()
+    required = pa.schema([field.with_nullable(nullable=False) for field in SCHEMA])
+    table.insert(1, 2, "g-0", [(str(n), 1, "old") for n in range(5)], schema=required)
+    wider = required.append(pa.field("note", pa.string()))
+    table.insert(3, 4, "g-1", [("b", 1, "Bob")], schema=required)
+    table.commit(5, 6, schema=_json(wider))
+    opened = table.table()
+    parts = list(opened.batches(batch_rows=2))
+    assert [part.num_rows for part in parts] == [2, 2, 1, 1]
+    assert {part.schema for part in parts} == {opened.schema}
+    assert pa.Table.from_batches(parts).equals(opened.read())
+
+
+def _json(schema: pa.Schema) -> str:
+    from tests.unit.operation.filled import schema_json
+
+    return schema_json(schema)
+
+
+def test_a_read_of_some_partitions_leaves_the_others() -> None:
+    table = Filled()
+    table.insert(1, 2, "g-0", [("a", 1, "Ann")], partition="eu")
+    table.insert(3, 4, "g-1", [("b", 1, "Bob")], partition="us")
+    opened = table.table()
+    assert names(opened.read(partitions=["us"])) == {"b": "Bob"}
+    assert [piece.partition for piece in opened.files(["us"])] == ["us"]
+    assert opened.read(partitions=["asia"]).num_rows == 0
+    with pytest.raises(InvalidInput, match=r"is a string .give \['us'\]"):
+        opened.read(partitions="us")
+    with pytest.raises(InvalidInput, match="is not partitioned"):
+        Filled(partitioned=False).table().read(partitions=["us"])
+
+
+def test_read_optimized_leaves_out_what_is_only_in_logs() -> None:
+    table = two_writes().table()
+    assert names(table.read(read_optimized=True)) == {"a": "Ann", "b": "Bob", "c": "Cid"}
+
+
+def test_changes_are_those_completed_after_one_time_up_to_another() -> None:
+    table = two_writes().table()
+    assert names(table.changes(time(0))) == {"a": "Ann", "b": "Ben", "c": "Cid"}
+    assert names(table.changes(time(0), time(2))) == {"a": "Ann", "b": "Bob", "c": "Cid"}
+    assert names(table.changes(time(2))) == {"b": "Ben"}
+    assert table.changes(time(2), time(3)).num_rows == 0
+    assert table.latest_completion == time(4)
+    assert table.changes(time(4)).schema.equals(table.schema)
+    assert table.changes(time(2), columns=["name"]).to_pylist() == [{"name": "Ben"}]
+    with pytest.raises(InvalidInput, match="ends before it begins"):
+        table.changes(time(4), time(2))
+
+
+def test_a_table_is_as_it_was_when_it_was_opened() -> None:
+    table = two_writes()
+    before = table.table()
+    table.insert(5, 6, "g-1", [("d", 1, "Dan")])
+    assert before.read().num_rows == 3
+    assert table.table().read().num_rows == 4
+
+
+def test_a_table_without_writes_has_the_columns_it_was_created_with() -> None:
+    table = Filled().table()
+    assert table.read().num_rows == 0
+    assert table.schema.names == []
+    assert table.latest_completion is None
+    assert table.history() == ()
+    created = with_properties(Filled(), CREATE_SCHEMA=_json(SCHEMA)).table()
+    assert created.read().schema.names == ["id", "ts", "name"]
+
+
+def test_rows_whose_schema_nobody_recorded_are_refused() -> None:
+    table = Filled()
+    table.insert(1, 2, "g-0", [("a", 1, "Ann")], recorded=False)
+    with pytest.raises(DataCorrupt, match=r"memory://table has rows, but .*create\.schema"):
+        table.table().read()
+
+
+def test_a_table_without_meta_columns_has_no_changes_and_merges_no_logs() -> None:
+    table = with_properties(two_writes(), POPULATE_META_FIELDS="false").table()
+    with pytest.raises(Unsupported, match="changes are not known"):
+        table.changes(time(0))
+    with pytest.raises(Unsupported, match=r"g-0.*without record keys"):
+        table.read()
+    assert table.read(read_optimized=True).num_rows == 3
+
+
+def test_a_merge_of_the_users_own_decides() -> None:
+    class Joined:
+        columns = ("name",)
+
+        def merge(self, older: pa.Table, newer: pa.Table) -> pa.Table:
+            both = [
+                f"{old} {new}"
+                for old, new in zip(
+                    older["name"].to_pylist(), newer["name"].to_pylist(), strict=True
+                )
+            ]
+            at = newer.schema.get_field_index("name")
+            return newer.set_column(at, newer.schema.field(at), pa.array(both))
+
+    table = two_writes()
+    changed = {MERGE_MODE: MergeMode.CUSTOM.value, ORDERING_FIELDS: ""}
+    table.put(KEY, render_properties({**table.properties.values, **changed}).encode())
+    with pytest.raises(Unsupported, match="a class of its own"):
+        table.table().read()
+    found = tl.Table(table.open(), merger=Joined()).read()
+    assert names(found) == {"a": "Ann", "b": "Bob Ben", "c": "Cid"}
+
+
+def test_history_is_newest_first_and_goes_on_in_the_archive() -> None:
+    table = two_writes()
+    old = CommitMetadata(
+        {"p": (WriteStat(file_id="g-0", path="p/x", num_writes=5, num_inserts=3),)},
+        operation_type="INSERT",
+    )
+    snapshot = table.open()
+    snapshot.archive.append(
+        [
+            ArchivedInstant(time(-3), time(-2), Action.COMMIT, encode(old)),
+            ArchivedInstant(time(-2), time(-1), Action.CLEAN),
+            ArchivedInstant(time(1), time(2), Action.COMMIT, encode(CommitMetadata())),
+        ]
+    )
+    entries = table.table().history()
+    assert [entry.requested for entry in entries] == [time(3), time(1), time(-2), time(-3)]
+    assert [entry.archived for entry in entries] == [False, False, True, True]
+    last = entries[-1]
+    assert (last.operation, last.files, last.rows_written, last.rows_inserted) == (
+        "INSERT",
+        1,
+        5,
+        3,
+    )
+    assert entries[2].files is None
+    assert [entry.completion for entry in table.table().history(1)] == [time(4)]
+
+
+def test_files_are_the_slices_that_a_read_merges() -> None:
+    (piece,) = two_writes().table().files()
+    assert piece.base is not None
+    assert (piece.partition, piece.file_id, len(piece.logs)) == ("p", "g-0", 1)
+    (before,) = two_writes().table().files(as_of=time(1))
+    assert before.logs == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("20250713010536861", "20250713010536861"),
+        ("20250713010536", "20250713010536"),
+        ("2025-07-13 01:05:36.861", "20250713010536861"),
+        ("2025-07-13T01:05:36Z", "20250713010536000"),
+        ("2025-07-13T03:05:36.861999+02:00", "20250713010536861"),
+        ("2025-07-13", "20250713000000000"),
+        (datetime(2025, 7, 13, 1, 5, 36, 861_000, tzinfo=UTC), "20250713010536861"),
+        (datetime(2025, 7, 13, 1, 5, tzinfo=timezone(timedelta(hours=1))), "20250713000500000"),
+    ],
+)
+def test_a_point_in_time_can_be_given_as(given: str | datetime, expected: str) -> None:
+    assert point_in_time(given) == expected
+
+
+@pytest.mark.parametrize("given", ["yesterday", "", "2025", "2025-13-01", "123456789012345"])
+def test_a_time_that_is_none_is_refused_with_the_accepted_forms(given: str) -> None:
+    with pytest.raises(InvalidInput, match="14 or 17 digits|no calendar has it"):
+        two_writes().table().read(as_of=given)
+
+
+def test_a_folder_that_is_no_table_is_named_with_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=rf"{tmp_path} is not a Hudi table: .*hoodie\.properties"):
+        tl.Table.open(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "says"),
+    [("6", Unsupported, "version 6 .*upgrade"), ("10", RecordFromFuture, "version 10.*newer")],
+)
+def test_a_table_of_another_version_is_refused(
+    tmp_path: Path, version: str, error: type[Exception], says: str
+) -> None:
+    folder = with_properties(Filled(), VERSION=version).copy_to(tmp_path)
+    with pytest.raises(error, match=says):
+        tl.Table.open(str(folder))
+
+
+def test_a_misspelt_setting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="did you mean"):
+        tl.Table.open(str(tmp_path), settings={"tidelock.store.request.timeuot.ms": 1})
+
+
+def test_a_table_on_disk_opens_by_its_path(tmp_path: Path) -> None:
+    filled = Filled(TableType.COPY_ON_WRITE)
+    filled.insert(1, 2, "g-0", [("a", 1, "Ann")])
+    folder = filled.copy_to(tmp_path)
+    with tl.Table.open(str(folder), workers=1) as table:
+        assert repr(table) == f"Table('built', 'file://{folder}')"
+        assert table.properties.type is TableType.COPY_ON_WRITE
+        assert names(table.read()) == {"a": "Ann"}
