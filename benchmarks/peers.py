@@ -71,7 +71,7 @@ class RedisPeer:
 
     def client(self) -> Client:
         """Connect."""
-        import redis  # noqa: PLC0415 - loaded only where it is measured
+        import redis  # loaded only where it is measured
 
         connection = redis.Redis(host=self.host, port=self.port)
         lock = connection.lock(_NAME, timeout=_TTL_S, sleep=self.sleep_s)
@@ -87,7 +87,7 @@ class ZooKeeperPeer:
 
     def client(self) -> Client:
         """Connect and open a session."""
-        from kazoo.client import KazooClient  # noqa: PLC0415
+        from kazoo.client import KazooClient
 
         # It warns of the connection that it closes itself at the end.
         logging.getLogger("kazoo").setLevel(logging.ERROR)

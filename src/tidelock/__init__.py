@@ -18,11 +18,14 @@ __all__ = ["AsyncLock", "Lock", "Standing", "Table", "TidelockError", "lock"]
 _ON_DEMAND = {"Table": "tidelock.operation.table"}
 
 
-def __getattr__(name: str) -> object:
-    """Load a name when it is first asked for."""
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ON_DEMAND[name]), name)
+# Hidden from type checkers, to whom it would say that the package has every name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load a name when it is first asked for."""
+        if name not in _ON_DEMAND:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_ON_DEMAND[name]), name)
 
 
 def __dir__() -> list[str]:

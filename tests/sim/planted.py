@@ -347,7 +347,7 @@ PLANTS = (
     Plant(a_renewal_that_lands_after_lost_is_believed, ("L3", "L5", "L6", "L7"), within=400),
     Plant(a_passed_deadline_goes_unnoticed, ("L7",)),
     Plant(a_forced_release_is_taken_back, ("the machine stopped itself: L4", "L4")),
-    Plant(asking_again_acquires_again, ("L5", "L12", "P16")),
+    Plant(asking_again_acquires_again, ("L5", "L12", "P16"), within=400),
     Plant(a_grant_is_concluded_from_a_read, ("L5",)),
     Plant(the_token_stands_only_in_the_record, ("L1",)),
     Plant(a_new_range_is_not_confirmed, ("L1",), within=_RARE, needs=(Fault.DELETED,)),

@@ -6,33 +6,33 @@ faults that a bug needs are not counted):
     the deadline counts from the answer                      2  L7
     the holder keeps no margin                               2  L7
     the record promises less than its holder believes        7  exclusion
-    the taker allows for no drift                            3  L2
+    the taker allows for no drift                            2  L2
     the deadline is kept on the wall clock                  13  L7
     the taker waits twice as long                           18  L9
     a waiter sleeps for a minute                             1  L9
-    a refused renewal is not read back                      21  L5
-    an adopted record is not renewed again                  21  L6
+    a refused renewal is not read back                      16  L5
+    an adopted record is not renewed again                  16  L6
     a renewal is sent past the deadline                     12  L11
-    a renewal carries no condition                           1  L2
-    the heartbeat ignores the death of its thread            3  L10
-    a renewal that lands after lost is believed             22  L7
+    a renewal carries no condition                           1  L4
+    the heartbeat ignores the death of its thread           16  L10
+    a renewal that lands after lost is believed              9  L3
     a passed deadline goes unnoticed                         2  L7
-    a forced release is taken back                          16  its own invariants
-    asking again acquires again                              4  L5
-    a grant is concluded from a read                         7  L5
+    a forced release is taken back                          11  its own invariants
+    asking again acquires again                             53  L5
+    a grant is concluded from a read                         4  L5
     the token stands only in the record                      1  L1
-    a new range is not confirmed                            48  L1
-    an unconfirmed range is offered                        177  L1
-    a grant does not raise the token                         2  its own invariants
-    a ghost is not released                                  7  P16
+    a new range is not confirmed                           267  L1
+    an unconfirmed range is offered                        267  L1
+    a grant does not raise the token                         1  its own invariants
+    a ghost is not released                                  4  L5
     every write carries the same nonce                       1  its own invariants
     garbage is taken for a released record                   1  L8
     garbage is waited for                                    1  L8
     a release carries no condition                           1  L4
-    a refused release counts as released                    26  L5
-    closing looks for nothing                                4  P18
-    what could not be given back is forgotten              505  P18
-    a refusal that could not be read back is forgotten     215  P18
+    a refused release counts as released                     1  L5
+    closing looks for nothing                               10  P18
+    what could not be given back is forgotten              867  P18
+    a refusal that could not be read back is forgotten     462  P18
 """
 
 from __future__ import annotations

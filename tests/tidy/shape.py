@@ -75,6 +75,10 @@ def _loads_lazily(node: ast.stmt) -> bool:
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
             return all(_lists_names(inner) for inner in node.body)
+        case ast.If(
+            test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id="TYPE_CHECKING")), orelse=[]
+        ):
+            return all(_loads_lazily(inner) for inner in node.body)
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             return name.startswith("_")
         case _:

@@ -24,7 +24,8 @@ CLEAN = {
     ),
     "src/tidelock/__init__.py": (
         '"""Sample."""\n__all__ = ["run"]\n_LAZY = {"run": "tidelock.ops.main:run"}\n'
-        "def __getattr__(name: str) -> object: ...\n"
+        "if not TYPE_CHECKING:\n    def __getattr__(name: str) -> object: ...\n"
+        "def __dir__() -> list[str]: ...\n"
     ),
     "src/tidelock/base/limits.py": '"""Bounds."""\nSIZE_MAX: int = 1\n',
     "src/tidelock/base/fold.py": '"""Pure fold."""\nfrom tidelock.base.errors import Conflict\n',
@@ -38,16 +39,23 @@ CLEAN = {
     "src/tidelock/testing/soak.py": '"""Soak."""\n',
     "src/tidelock/testing/world.py": '"""For tests."""\n',
     "tests/test_world.py": "from tidelock.testing import world\n",
+    **{
+        f"src/{name.replace('.', '/')}.py": '"""Ahead."""\n'
+        for name in wiring.AHEAD_OF_THEIR_CALLER
+    },
 }
 
 
 @dataclass(frozen=True)
 class Plant:
-    """A file that replaces or joins the clean ones, and what the rule must say about it."""
+    """A file that replaces or joins the clean ones, and what the rule must say about it.
+
+    Without a text the file is missing.
+    """
 
     rule: Rule
     path: str
-    text: str
+    text: str | None
     says: str
 
 
@@ -79,6 +87,12 @@ PLANTS = (
         '"""Sample."""\ndef run() -> None: ...\n',
         "logic in __init__.py",
     ),
+    Plant(
+        shape.packages_only_list_names,
+        "src/tidelock/__init__.py",
+        '"""Sample."""\nif not TYPE_CHECKING:\n    run()\n',
+        "logic in __init__.py",
+    ),
     Plant(words.nothing_is_left_for_later, "docs/map.md", "TO" + "DO: the rest\n", "finish it"),
     Plant(words.nothing_is_left_for_later, ".ci/run", "# FIX" + "ME\n", "finish it"),
     Plant(words.no_place_of_one_machine, "README.md", "cd /wo" + "rk/main\n", "one machine"),
@@ -92,6 +106,18 @@ PLANTS = (
     Plant(words.the_project_speaks_of_itself, "docs/a.md", "As reque" + "sted, \n", "own words"),
     Plant(wiring.every_module_is_reached, "src/tidelock/base/alone.py", '"""Alone."""', "wire it"),
     Plant(wiring.every_module_is_reached, "tests/test_world.py", "", "wire it"),
+    Plant(
+        wiring.who_is_ahead_of_its_caller_has_none,
+        "src/tidelock/ops/main.py",
+        '"""Command."""\nfrom tidelock.table import markers\n',
+        "tidelock.table.markers has a caller",
+    ),
+    Plant(
+        wiring.who_is_ahead_of_its_caller_has_none,
+        "src/tidelock/table/markers.py",
+        None,
+        "tidelock.table.markers does not exist",
+    ),
     Plant(wiring.every_limit_is_used, "src/tidelock/ops/main.py", '"""Idle."""', "SIZE_MAX"),
     Plant(
         wiring.every_error_is_in_the_drawn_tree,
@@ -141,7 +167,10 @@ PLANTS = (
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.rule.__name__}-{plant.path}")
 def test_a_planted_violation_is_found(plant: Plant) -> None:
-    findings = list(plant.rule(Project({**CLEAN, plant.path: plant.text})))
+    files = {path: text for path, text in CLEAN.items() if path != plant.path}
+    if plant.text is not None:
+        files[plant.path] = plant.text
+    findings = list(plant.rule(Project(files)))
     assert [f for f in findings if plant.says in f.says and f.line >= 1], findings
 
 

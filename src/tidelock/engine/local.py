@@ -147,7 +147,6 @@ class _Relay:
         except BaseException as error:  # noqa: BLE001 - it is raised again where rows are taken
             with self._moved:
                 self._error = self._error or error
-                self._stopped = True
                 self._moved.notify_all()
 
     def _put(self, lane: _Lane, batch: pa.Table | None) -> bool:

@@ -95,7 +95,7 @@ class Lock(Holding):
 
     async def __aenter__(self) -> AsyncLock:
         """Acquire without blocking the event loop; the names are the same."""
-        from tidelock.lock.adriver import AsyncLock  # noqa: PLC0415 - only for asyncio users
+        from tidelock.lock.adriver import AsyncLock  # only for asyncio users
 
         self._waiter = AsyncLock(
             self._store,

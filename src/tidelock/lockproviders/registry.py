@@ -11,7 +11,7 @@ from tidelock.lock.provider import LockProvider
 
 
 def _storage(settings: Mapping[str, object], metrics: Metrics | None) -> LockProvider:
-    from tidelock.lockproviders.storage import StorageLockProvider  # noqa: PLC0415 - loads on use
+    from tidelock.lockproviders.storage import StorageLockProvider  # loads on use
 
     return StorageLockProvider(settings, metrics)
 

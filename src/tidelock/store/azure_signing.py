@@ -112,7 +112,7 @@ class BearerToken:
         return {"authorization": f"Bearer {self._current()}"}
 
     def _current(self) -> str:
-        from azure.core.exceptions import (  # noqa: PLC0415 - present with azure-identity
+        from azure.core.exceptions import (  # present with azure-identity
             AzureError,
             ServiceRequestError,
             ServiceResponseError,
@@ -140,7 +140,7 @@ class BearerToken:
 def identity(settings: Mapping[str, object], clock: Clock) -> BearerToken:
     """Return the identity of the settings, in Hudi's order, or else the one of this machine."""
     try:
-        from azure import identity as found  # noqa: PLC0415 - an extra
+        from azure import identity as found  # an extra
     except ImportError as error:
         raise MissingExtra(
             "Azure credentials need azure-identity", hint="pip install 'tidelock[azure]'"

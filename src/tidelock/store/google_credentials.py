@@ -16,10 +16,10 @@ class GoogleTokens:
     def __init__(self) -> None:
         """Load google-auth; look for nothing yet."""
         try:
-            import google.auth  # noqa: PLC0415 - an extra
-            import google.auth.exceptions  # noqa: PLC0415
-            import google.auth.transport.urllib3  # noqa: PLC0415
-            import urllib3  # noqa: PLC0415
+            import google.auth  # an extra
+            import google.auth.exceptions
+            import google.auth.transport.urllib3
+            import urllib3
         except ImportError as error:
             raise MissingExtra(
                 "Google credentials need google-auth", hint="pip install 'tidelock[gcs]'"

@@ -149,22 +149,22 @@ def open_store(uri: str, settings: Mapping[str, object] | None = None) -> Object
     scheme, authority, path = _split(uri)
     chosen = settings or {}
     if scheme == "file":
-        from tidelock.store.local import LocalStore  # noqa: PLC0415 - each store loads on use
+        from tidelock.store.local import LocalStore  # each store loads on use
 
         return LocalStore(Path(path))
     if scheme == "memory":
-        from tidelock.store.memory import shared_memory  # noqa: PLC0415
+        from tidelock.store.memory import shared_memory
 
         return shared_memory(authority, path)
     if scheme in _S3:
-        from tidelock.store.s3 import S3Store  # noqa: PLC0415
+        from tidelock.store.s3 import S3Store
 
         return S3Store(authority, path, chosen)
     if scheme in _GCS:
-        from tidelock.store.gcs import GcsStore  # noqa: PLC0415
+        from tidelock.store.gcs import GcsStore
 
         return GcsStore(authority, path, chosen)
-    from tidelock.store.azure import AzureStore  # noqa: PLC0415
+    from tidelock.store.azure import AzureStore
 
     container, _, host = authority.partition("@")
     if not container or not host:

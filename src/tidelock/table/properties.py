@@ -38,6 +38,7 @@ TIMEZONE: Final = "hoodie.table.timeline.timezone"
 TIMELINE_PATH: Final = "hoodie.timeline.path"
 HISTORY_PATH: Final = "hoodie.timeline.history.path"
 BASE_FORMAT: Final = "hoodie.table.base.file.format"
+BOOTSTRAP_PATH: Final = "hoodie.bootstrap.base.path"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
@@ -199,6 +200,11 @@ class TableProperties:
     def base_format(self) -> str:
         """The format of base files."""
         return self.values.get(BASE_FORMAT, "PARQUET").upper()
+
+    @property
+    def bootstrap_path(self) -> str:
+        """Where the rows lie that the table took over without copying them; "" if it did not."""
+        return self.values.get(BOOTSTRAP_PATH, "")
 
     @property
     def create_schema(self) -> str:

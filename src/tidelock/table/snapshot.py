@@ -28,6 +28,7 @@ from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, query_time
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
 
+_EVOLVED_SCHEMA = "latest_schema"
 _BEFORE_ALL = ""
 
 
@@ -107,9 +108,16 @@ class TableSnapshot:
         moment = None if as_of is None else query_time(as_of)
         for instant in reversed(self.timeline.writes()):
             if moment is None or instant.requested <= moment:
-                found = self.timeline.commit(instant).schema_json
-                if found:
-                    return found
+                commit = self.timeline.commit(instant)
+                if commit.extra_metadata.get(_EVOLVED_SCHEMA):
+                    # Columns are told apart by ids there; by name a renamed one would read as null.
+                    raise Unsupported(
+                        f"{self.store.uri} evolves its schema on read"
+                        f" (hoodie.schema.on.read.enable, commit {instant.requested})",
+                        hint="read it with Hudi, or rewrite it without that setting",
+                    )
+                if commit.schema_json:
+                    return commit.schema_json
         return self.properties.create_schema or None
 
     @cached_property
@@ -230,6 +238,11 @@ def open_table(store: ObjectStore) -> TableSnapshot:
         raise Unsupported(
             f"{store.uri} has no partition columns in its files",
             hint="only tables with hoodie.datasource.write.drop.partition.columns=false are read",
+        )
+    if properties.bootstrap_path:
+        raise Unsupported(
+            f"{store.uri} was bootstrapped: its rows are partly in {properties.bootstrap_path}",
+            hint="rewrite it with Apache Hudi, for example by clustering, into a table of its own",
         )
     return TableSnapshot(store, properties, load_timeline(store, properties.timeline_folder))
 

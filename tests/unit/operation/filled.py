@@ -23,6 +23,12 @@ def schema_json(schema: pa.Schema) -> str:
     return render_schema(avro_schema(without_meta(schema), table="built"))
 
 
+def changed(at: int, values: Sequence[Row]) -> bytes:
+    """Return a log file's bytes: one block of changed rows."""
+    avro = avro_schema(SCHEMA, table="built")
+    return log_bytes([avro_block(rows(values, time(at)), instant=time(at), schema=avro)])
+
+
 class Filled(Built):
     """A table under construction, with rows in its files."""
 
@@ -49,9 +55,7 @@ class Filled(Built):
         """Write a log file and its deltacommit; return its key."""
         key = log(group, at)
         self.commit(at, done, [key], schema=schema_json(SCHEMA))
-        avro = avro_schema(SCHEMA, table="built")
-        block = avro_block(rows(values, time(at)), instant=time(at), schema=avro)
-        self.put(key, log_bytes([block]))
+        self.put(key, changed(at, values))
         return key
 
     def table(self, workers: int = 2) -> Table:

@@ -13,7 +13,7 @@ import pytest
 
 import tidelock as tl
 from tests.unit.kernel.slices import SCHEMA
-from tests.unit.operation.filled import Filled, names, two_writes
+from tests.unit.operation.filled import Filled, changed, names, schema_json, two_writes
 from tests.unit.table.building import time
 from tidelock.base.errors import (
     ConfigInvalid,
@@ -103,24 +103,30 @@ def test_a_read_of_the_past_has_the_rows_and_columns_of_then() -> None:
     assert names(opened.read()) == {"a": "Ann", "b": "Bob"}
 
 
+def test_a_read_of_the_past_leaves_later_blocks_of_a_log_file() -> None:
+    """Writers before table version 8 appended to log files, and an upgrade keeps those."""
+    table = Filled()
+    table.insert(1, 2, "g-0", [("a", 1, "Ann")])
+    key = table.upsert(3, 4, "g-0", [("a", 2, "Amy")])
+    table.commit(5, 6)
+    table.put(key, changed(3, [("a", 2, "Amy")]) + changed(5, [("a", 3, "Ada")]))
+    opened = table.table()
+    assert names(opened.read()) == {"a": "Ada"}
+    assert names(opened.read(as_of=time(3))) == {"a": "Amy"}
+
+
 def test_batches_have_the_rows_of_a_read_under_one_schema() -> None:
     table = Filled()
     required = pa.schema([field.with_nullable(nullable=False) for field in SCHEMA])
     table.insert(1, 2, "g-0", [(str(n), 1, "old") for n in range(5)], schema=required)
     wider = required.append(pa.field("note", pa.string()))
     table.insert(3, 4, "g-1", [("b", 1, "Bob")], schema=required)
-    table.commit(5, 6, schema=_json(wider))
+    table.commit(5, 6, schema=schema_json(wider))
     opened = table.table()
     parts = list(opened.batches(batch_rows=2))
     assert [part.num_rows for part in parts] == [2, 2, 1, 1]
     assert {part.schema for part in parts} == {opened.schema}
     assert pa.Table.from_batches(parts).equals(opened.read())
-
-
-def _json(schema: pa.Schema) -> str:
-    from tests.unit.operation.filled import schema_json
-
-    return schema_json(schema)
 
 
 def test_a_read_of_some_partitions_leaves_the_others() -> None:
@@ -169,7 +175,7 @@ def test_a_table_without_writes_has_the_columns_it_was_created_with() -> None:
     assert table.schema.names == []
     assert table.latest_completion is None
     assert table.history() == ()
-    created = with_properties(Filled(), CREATE_SCHEMA=_json(SCHEMA)).table()
+    created = with_properties(Filled(), CREATE_SCHEMA=schema_json(SCHEMA)).table()
     assert created.read().schema.names == ["id", "ts", "name"]
 
 
@@ -267,7 +273,7 @@ def test_a_point_in_time_can_be_given_as(given: str | datetime, expected: str) -
 
 @pytest.mark.parametrize("given", ["yesterday", "", "2025", "2025-13-01", "123456789012345"])
 def test_a_time_that_is_none_is_refused_with_the_accepted_forms(given: str) -> None:
-    with pytest.raises(InvalidInput, match="14 or 17 digits|no calendar has it"):
+    with pytest.raises(InvalidInput, match=r"14 or 17 digits|no calendar has it"):
         two_writes().table().read(as_of=given)
 
 
@@ -286,6 +292,12 @@ def test_a_table_of_another_version_is_refused(
     folder = with_properties(Filled(), VERSION=version).copy_to(tmp_path)
     with pytest.raises(error, match=says):
         tl.Table.open(str(folder))
+
+
+def test_a_table_whose_rows_lie_elsewhere_is_refused() -> None:
+    table = with_properties(two_writes(), BOOTSTRAP_PATH="s3://lake/plain")
+    with pytest.raises(Unsupported, match=r"bootstrapped: .*s3://lake/plain"):
+        table.table()
 
 
 def test_a_misspelt_setting_is_refused(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ class Built:
         action: Action = Action.DELTA_COMMIT,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
         schema: str = "",
+        evolved_schema: str = "",
         stray: Sequence[str] = (),
     ) -> Instant:
         """Write data files and the completed instant that names them."""
@@ -91,6 +92,8 @@ class Built:
             stat = WriteStat(file_id=group, path=key, partition_path=partition)
             stats[partition] = (*stats.get(partition, ()), stat)
         extra = {"schema": schema} if schema else {}
+        if evolved_schema:
+            extra["latest_schema"] = evolved_schema
         metadata = (
             ReplaceCommitMetadata(
                 stats, extra_metadata=extra, partition_to_replace_file_ids=replaced

@@ -193,6 +193,14 @@ def test_the_schema_is_that_of_the_newest_write_that_has_one() -> None:
     assert snapshot.schema_json(as_of=time(9)) is None
 
 
+def test_a_table_that_evolves_its_schema_on_read_is_refused() -> None:
+    table = Built()
+    table.commit(10, 11, schema='"old"')
+    table.commit(20, 21, schema='"renamed"', evolved_schema='{"schemas": []}')
+    with pytest.raises(Unsupported, match="evolves its schema on read"):
+        table.open().schema_json()
+
+
 def test_a_table_without_writes_has_the_schema_it_was_created_with() -> None:
     table = Built()
     values = {**table.properties.values, keys.CREATE_SCHEMA: '"created"'}

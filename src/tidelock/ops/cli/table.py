@@ -51,7 +51,7 @@ def opened(
 ) -> AbstractContextManager[Table]:
     """Open a table with the settings of the command line, to use in a `with`."""
     # Arrow takes longer to load than most lock commands take to run, so it loads here.
-    from tidelock.operation.table import Table  # noqa: PLC0415
+    from tidelock.operation.table import Table
 
     settings = options.given_settings(props, props_file)
     return Table.open(uri, settings=settings, workers=workers)

@@ -63,9 +63,9 @@ def signed_request(
 ) -> Reply:
     """Send one request signed with Signature Version 4."""
     # The library is an extra of the package, so only those who talk to S3 need it.
-    from botocore.auth import S3SigV4Auth  # noqa: PLC0415
-    from botocore.awsrequest import AWSRequest  # noqa: PLC0415
-    from botocore.credentials import Credentials  # noqa: PLC0415
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
 
     url = endpoint + path
     request = AWSRequest(method=method, url=url, data=body, headers=headers or {})

@@ -74,6 +74,7 @@ class Client(Process):
         self.objects = LockObjects(world.store)
         self.holding: Holding | None = None
         self.owner_alive = True
+        self._owner_waits = False
         self.closed = False
         self.thread: Thread | None = None
         self.seen = Witnessed("", uncertain=False)
@@ -187,6 +188,8 @@ class Client(Process):
 
     def operate(self, name: str, operation: Operation) -> Generator[Any, Any, e.Result | None]:
         """Run one operation of the session, alone. None: the thread was interrupted in it."""
+        if name != "renew":
+            self._owner_waits = True
         yield MUTEX
         if self.holding is not None and name in ("release", "close"):
             self.holding.ceased = self.holding.ceased or name
@@ -201,6 +204,8 @@ class Client(Process):
             self._end(name, result)
         if name in ("release", "close"):
             self.holding = None
+        if name != "renew":
+            self._owner_waits = False
         self.free_mutex()
         return result
 
@@ -325,8 +330,10 @@ class Client(Process):
         )
 
     def lose_owner(self) -> bool:
-        """F10: the owning thread ends while it holds; tell whether it could."""
+        """F10: the owning thread ends while it works; tell whether it could."""
         held = self.holding
+        if self._owner_waits:
+            return False
         kept = self.session.state.phase in _KEPT
         if held is None or held.ceased or not kept or not self.owner_alive:
             return False

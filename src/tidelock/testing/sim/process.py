@@ -168,7 +168,7 @@ class Process:
 
     def _touch(self, thread: Thread, touch: Touch) -> None:
         world = self.world
-        if world.pause_share and world.random() < 3 * world.pause_share:
+        if world.pause_share and world.random() < 10 * world.pause_share:
             self.pause("between the check and the effect")
             leaves = self.paused_until
         else:
