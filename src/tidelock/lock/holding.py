@@ -152,11 +152,12 @@ class Holding:
 
     def renew(self) -> e.Result | None:
         """Extend the lease by one validity; the heartbeat calls this."""
-        cause = self._owner_gone()
-        if cause:
-            self._session.owner_gone(cause)
-            return None
         with self._operation:
+            # L10: asked last, when nothing stands between the answer and the request.
+            cause = self._owner_gone()
+            if cause:
+                self._session.owner_gone(cause)
+                return None
             try:
                 return self._run(self._session.renew())
             except Exception as error:
