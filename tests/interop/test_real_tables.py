@@ -8,7 +8,6 @@ values as Python objects: no difference in them is tolerated. One difference of 
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
+from tests.interop.real_tables import NAMES, unpacked
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import read_slice
 from tidelock.store.contract import ObjectStore
@@ -39,34 +39,16 @@ from tidelock.table.schema.meta import META_COLUMNS, with_meta
 from tidelock.table.schema.rows import decode_rows
 from tidelock.table.snapshot import TableSnapshot, open_table
 
-ZIPS = Path(__file__).parents[3] / "shared" / "data" / "hudi-tables"
-TABLES = (
-    "cow-v8_complexkeygen_hivestyle",
-    "cow-v8_nonpartitioned",
-    "cow-v8_simplekeygen_nonhivestyle",
-    "cow-v9_timebasedkeygen_nonhivestyle",
-    "cow-v9_txns_nonpart_nometa",
-    "cow-v9_txns_simple_meta",
-    "mor-v8_trips_8i3u1d",
-    "mor-v9_nonpartitioned_rollback",
-    "mor-v9_txns_complex_meta",
-    "mor-v9_txns_simple_nometa",
-)
 BEGINNING = "00000000000000000"
 
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=TABLES)
+@pytest.fixture(scope="module", params=NAMES)
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of one real table."""
     name: str = request.param
-    if not ZIPS.is_dir():
-        pytest.skip(f"the real tables are not here: {ZIPS}")
-    into = tmp_path_factory.mktemp(name)
-    with zipfile.ZipFile(ZIPS / f"{name}.zip") as packed:
-        packed.extractall(into)
-    return into / name.partition("-")[2]
+    return unpacked(name, tmp_path_factory.mktemp(name))
 
 
 @pytest.fixture(scope="module")

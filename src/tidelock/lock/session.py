@@ -95,9 +95,8 @@ class Session:
         What no waiting mends ends it at once: an unreadable record, or a store of which `hopeless`
         says that it will always refuse.
         """
-        began = self._clock.now()
-        began_ms = began.monotonic_ms
-        yield from self._step_back(began)
+        began_ms = self._clock.now().monotonic_ms
+        yield from self._step_back(timeout_ms)
         waiting = Waiting(self._poll)
         while True:
             asked_ms = self._clock.now().monotonic_ms
@@ -148,9 +147,11 @@ class Session:
         """Forget the operation under way: its request may land, its answer will not be heard."""
         self._tell(self._step(e.Abandon(self._clock.now())))
 
-    def _step_back(self, now: Now) -> Generator[Ask, Answer, None]:
-        """Let others look first, after having taken the lock many times in a row."""
-        pause_ms = self._streak.pause_ms(now, self._ids.jitter())
+    def _step_back(self, timeout_ms: float | None) -> Generator[Ask, Answer, None]:
+        """P32: let others look first, after having taken the lock many times in a row."""
+        pause_ms = self._streak.pause_ms(self._clock.now(), self._ids.jitter())
+        if timeout_ms is not None:
+            pause_ms = min(pause_ms, timeout_ms)
         if pause_ms > 0:
             self._streak = Streak()
             yield Pause(pause_ms)
