@@ -26,8 +26,8 @@ Beside it: two raw conditional puts of the same store and size. Goal: at most {G
 
 _REQUESTS = """## Requests
 
-What one acquire and release without contention sends to S3. The audit switch is read once a minute
-by each client.
+What one acquire and release without contention sends to S3. The first client of a process looks at
+the audit switch as well, once a minute for all of them.
 """
 
 _PEERS = f"""## Beside other lock systems
@@ -43,8 +43,8 @@ data in memory here; etcd, ZooKeeper and the local store flush each write to dis
 _HANDOVER = """## Hand-over and fairness
 
 Threads in at most eight processes, each holding the lock for about a millisecond and asking for it
-again at once: for three seconds, or six where there are more than eight. Waiters poll; nobody is
-queued, so in a crowd some wait long.
+again at once. Threads of one process take turns; processes poll, and one that keeps the lock steps
+back after a fifth of a second or so, which is how long the others wait in turn.
 """
 
 
@@ -87,7 +87,8 @@ def _cycle(results: Results) -> str:
     head = ("store", "lock p50 ms", "raw p50 ms", "ratio", "lock p99 ms", "raw p99 ms")
     note = (
         "In memory there is no store to wait for: the difference is what the lock computes,"
-        " and a ratio says nothing.\n"
+        " and a ratio says nothing. The slowest hundredth is where this client, having taken the"
+        " lock again and again, stepped back for others (P32).\n"
     )
     return f"{_table(head, rows)}\n{note}"
 

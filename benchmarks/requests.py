@@ -43,7 +43,13 @@ def _ours(place: Place, proxy: FaultProxy) -> Iterator[Requests]:
         yield Requests("tidelock, a new client", _sent(proxy, lambda: _cycle(second)))
         yield Requests("tidelock, after its own release", _sent(proxy, lambda: _cycle(second)))
         yield Requests(
-            "tidelock, after somebody else's release", _sent(proxy, lambda: _cycle(first))
+            "tidelock, after somebody else's release, the first time",
+            _sent(proxy, lambda: _cycle(first)),
+        )
+        _cycle(second)
+        yield Requests(
+            "tidelock, after somebody else's release, from then on",
+            _sent(proxy, lambda: _cycle(first)),
         )
 
 

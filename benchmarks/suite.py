@@ -24,7 +24,7 @@ from tidelock.testing.servers import ServerUnavailable
 CONTENDERS = (2, 8, 32, 128)
 PEER_CONTENDERS = 8
 PEER_ROUNDS = 2
-FIGHT_S = 3.0
+FIGHT_S = 5.0
 CROWD_FIGHT_S = 6.0
 """Longer, so that each of many has time to come to its turn."""
 PEER_CYCLES_S = 15.0
