@@ -54,6 +54,10 @@ DAMAGE = [
 ]
 
 
+BEYOND_ANY_RANGE = 10**15
+"""Without its counter a lock goes on from the clock: a range above the record may be under way."""
+
+
 def _finding(ended: Ended, about: str) -> dict[str, str]:
     found: dict[str, str] = next(f for f in ended.facts["findings"] if f["about"] == about)
     return found
@@ -158,7 +162,7 @@ def test_an_unreadable_counter_is_saved_and_mended_above_every_token(
     ended = tidelock("lock", "doctor", str(table), "--fix", "--json")
     assert ended.code == 0
     assert [copy.read_bytes() for copy in _copies(table)] == [b"garbage"]
-    assert json.loads((table / TOKENS_FILE).read_bytes())["ceiling"] == 2000
+    assert json.loads((table / TOKENS_FILE).read_bytes())["ceiling"] > BEYOND_ANY_RANGE
 
 
 def test_a_counter_below_the_record_is_raised(tidelock: Program, table: Path) -> None:
@@ -176,7 +180,7 @@ def test_a_missing_counter_is_written_again(tidelock: Program, table: Path) -> N
     ended = tidelock("lock", "doctor", str(table), "--json")
     assert (ended.code, _finding(ended, "tokens")["level"]) == (0, "note")
     assert tidelock("lock", "doctor", str(table), "--fix").code == 0
-    assert json.loads((table / TOKENS_FILE).read_bytes())["ceiling"] == 2000
+    assert json.loads((table / TOKENS_FILE).read_bytes())["ceiling"] > BEYOND_ANY_RANGE
 
 
 def test_with_record_and_counter_both_damaged_tokens_still_grow(
@@ -337,4 +341,4 @@ def test_without_any_trace_of_tokens_the_clock_stands_in() -> None:
     cure(_examined(store), store, Late(), SystemIds())
     found = store.get(TOKENS_KEY)
     assert found is not None
-    assert json.loads(found.body)["ceiling"] > 1_800_000_000_000
+    assert json.loads(found.body)["ceiling"] > 1_800_000_000_000_000

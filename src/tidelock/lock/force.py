@@ -101,16 +101,15 @@ class Operator:
     def _floor(self, seen: Inspection, counted: CounterInspection) -> int:
         """Return a number that no token has passed yet.
 
-        A readable counter is one (P5), and so is a readable record. When neither is there, what
-        digits are left of them and the clock are: a millisecond has never seen two ranges.
+        A readable counter is one (P5). A record is not: a range above it may be on its way to a
+        grant. Without the counter the clock has to do, in microseconds, which pass faster than
+        tokens are granted, besides whatever digits are left.
         """
-        known = [counted.counter.ceiling] if counted.counter else []
-        if seen.record is not None and seen.record.is_ours:
-            known += [seen.record.token, seen.record.token_ceiling]
-        if counted.counter is None and (seen.record is None or not seen.record.is_ours):
-            known += _salvaged(seen.body) + _salvaged(counted.body)
-            known.append(self.patience.clock.now().wall_epoch_ms)
-        return max(known, default=0)
+        known = [seen.record.token, seen.record.token_ceiling] if seen.record else []
+        if counted.counter is not None:
+            return max([*known, counted.counter.ceiling])
+        known += _salvaged(seen.body) + _salvaged(counted.body)
+        return max([*known, self.patience.clock.now().wall_epoch_ms * 1_000])
 
     def _save(self, key: str, version: str) -> str:
         """Copy the object `key` beside itself, if it still has `version`; return the copy's key."""
