@@ -66,7 +66,7 @@ def _wrap(
 def the_deadline_counts_from_the_answer(patch: Patch) -> None:
     def around(handler: Handler, state: State, event: Any) -> Step:
         if state.sent is not None and isinstance(event.reply, Landed):
-            state = replace(state, sent=replace(state.sent, at=event.now))
+            state = state._replace(sent=replace(state.sent, at=event.now))
         return handler(state, event)
 
     _wrap(patch, Phase.TAKING, e.WriteDone, around)
@@ -138,8 +138,8 @@ def an_adopted_record_is_not_renewed_again(patch: Patch) -> None:
         match event.reading:
             case e.Found(version, record) if keeping.is_our_grant(state, record):
                 deadline = state.lease.deadline_monotonic_ms(event.now)
-                after = replace(
-                    state, phase=Phase.HOLDING, grant=Grant(version, record, deadline), tries=0
+                after = state._replace(
+                    phase=Phase.HOLDING, grant=Grant(version, record, deadline), tries=0
                 )
                 return after, (e.Done(e.Renewed()),)
             case _:
@@ -152,8 +152,8 @@ def a_renewal_is_sent_past_the_deadline(patch: Patch) -> None:
     def around(handler: Handler, state: State, event: Any) -> Step:
         assert state.grant is not None
         endless = replace(state.grant, deadline_monotonic_ms=10**18)
-        after, effects = handler(replace(state, grant=endless), event)
-        return replace(after, grant=state.grant), effects
+        after, effects = handler(state._replace(grant=endless), event)
+        return after._replace(grant=state.grant), effects
 
     _wrap(patch, Phase.HOLDING, e.Renew, around)
 
@@ -175,7 +175,7 @@ def a_renewal_that_lands_after_lost_is_believed(patch: Patch) -> None:
             return handler(state, event)
         deadline = state.lease.deadline_monotonic_ms(state.sent.at)
         grant = Grant(event.reply.version, state.sent.record, deadline)
-        after = replace(state, phase=Phase.HOLDING, grant=grant, sent=None, lost_cause="")
+        after = state._replace(phase=Phase.HOLDING, grant=grant, sent=None, lost_cause="")
         return after, (e.Done(e.Renewed()),)
 
     _wrap(patch, Phase.LOST_WAITING, e.WriteDone, around, Phase.HOLDING)
@@ -219,7 +219,7 @@ def the_token_stands_only_in_the_record(patch: Patch) -> None:
 
     def around(handler: Handler, state: State, event: Any) -> Step:
         if isinstance(event.reading, e.Absent):
-            return take(replace(state, target=None), event.now)
+            return take(state._replace(target=None), event.now)
         return handler(state, event)
 
     patch.setattr(acquiring, "_take_or_reserve", take)
@@ -299,7 +299,7 @@ def a_refused_release_counts_as_released(patch: Patch) -> None:
 
 def closing_looks_for_nothing(patch: Patch) -> None:
     def around(_: Handler, state: State, event: Any) -> Step:
-        return replace(state, phase=Phase.CLOSED), (e.Done(e.Closed()),)
+        return state._replace(phase=Phase.CLOSED), (e.Done(e.Closed()),)
 
     _wrap(patch, Phase.IDLE, e.Close, around)
     _wrap(patch, Phase.LOST, e.Close, around)
@@ -308,7 +308,7 @@ def closing_looks_for_nothing(patch: Patch) -> None:
 def what_could_not_be_given_back_is_forgotten(patch: Patch) -> None:
     def around(handler: Handler, state: State, event: Any) -> Step:
         after, effects = handler(state, event)
-        return replace(after, doubtful=after.doubtful and state.doubtful), effects
+        return after._replace(doubtful=after.doubtful and state.doubtful), effects
 
     _wrap(patch, Phase.RETURNING, e.WriteDone, around)
 
@@ -316,7 +316,7 @@ def what_could_not_be_given_back_is_forgotten(patch: Patch) -> None:
 def a_refusal_that_could_not_be_read_back_is_forgotten(patch: Patch) -> None:
     def around(handler: Handler, state: State, event: Any) -> Step:
         after, effects = handler(state, event)
-        return replace(after, doubtful=after.doubtful and state.doubtful), effects
+        return after._replace(doubtful=after.doubtful and state.doubtful), effects
 
     _wrap(patch, Phase.JUDGING, e.ReadDone, around)
 

@@ -18,10 +18,10 @@ from tidelock.store.contract import Busy, Create, Match, PutMode, Refused, Uncle
 
 def acquire(state: State, event: e.Event) -> Step:
     """P12: write at once on our own release, unless that met another last time; else read first."""
-    fresh = replace(state, grant=None, target=None, sent=None, verdict=None, tries=0, lost_cause="")
+    fresh = state._replace(grant=None, target=None, sent=None, verdict=None, tries=0, lost_cause="")
     if state.known is not None and not state.cautious:
-        return _take_or_reserve(replace(fresh, target=state.known), event.now, on_cached=True)
-    return replace(fresh, phase=Phase.READING), (e.ReadRecord(),)
+        return _take_or_reserve(fresh._replace(target=state.known), event.now, on_cached=True)
+    return fresh._replace(phase=Phase.READING), (e.ReadRecord(),)
 
 
 def acquire_again(state: State, event: e.Event) -> Step:
@@ -40,17 +40,17 @@ def read(state: State, event: e.ReadDone) -> Step:
     match event.reading:
         case e.Found(version, record) if is_ghost(state, record, event.now):
             return give_back(
-                replace(state, verdict=e.NotAcquired(e.Why.GHOST)), Seen(version, record), event.now
+                state._replace(verdict=e.NotAcquired(e.Why.GHOST)), Seen(version, record), event.now
             )
         case e.Found(version, record) if state.lease.is_free(record, event.now):
-            target = replace(state, target=Seen(version, record))
+            target = state._replace(target=Seen(version, record))
             after, effects = _take_or_reserve(target, event.now)
             dangling = () if record.expired else (e.Count("lock.dangling"),)
             return after, (*dangling, *effects)
         case e.Found(_, record):
             return _not_acquired(state, e.NotAcquired(e.Why.HELD, record))
         case e.Absent():
-            return replace(state, target=None, phase=Phase.COUNTING), (e.ReadCounter(),)
+            return state._replace(target=None, phase=Phase.COUNTING), (e.ReadCounter(),)
         case e.Unreadable(problem):
             return _not_acquired(state, e.NotAcquired(e.Why.UNREADABLE, cause=problem))
         case e.ReadFailed(cause, pause):
@@ -66,7 +66,7 @@ def read(state: State, event: e.ReadDone) -> Step:
 def _less_cautious(state: State, reading: e.Reading) -> State:
     """P12: a lock that nobody else took since our release is ours to write on again."""
     if state.cautious and state.known and isinstance(reading, e.Found):
-        return replace(state, cautious=reading.version != state.known.version)
+        return state._replace(cautious=reading.version != state.known.version)
     return state
 
 
@@ -74,7 +74,7 @@ def _take_or_reserve(state: State, now: Now, *, on_cached: bool = False) -> Step
     """P6: the next token, from the record's range or from a new one."""
     target = state.target
     if target is None or target.record.token >= target.record.token_ceiling:
-        return replace(state, phase=Phase.COUNTING), (e.ReadCounter(),)
+        return state._replace(phase=Phase.COUNTING), (e.ReadCounter(),)
     record = target.record
     return _take(
         state, now, token=record.token + 1, ceiling=record.token_ceiling, on_cached=on_cached
@@ -105,7 +105,7 @@ def _take(
     mode: PutMode = Match(state.target.version) if state.target else Create()
     sent = Sent(record, now, on_cached=on_cached, new_range=new_range)
     # Whatever the answer, the cached version is used up: the record will have changed.
-    after = replace(state, phase=Phase.TAKING, writes=state.writes + 1, sent=sent, known=None)
+    after = state._replace(phase=Phase.TAKING, writes=state.writes + 1, sent=sent, known=None)
     return after, (e.WriteRecord(mode, record),)
 
 
@@ -134,7 +134,7 @@ def counted(state: State, event: e.ReadDone) -> Step:
         cause = f"tokens are used up: {floor} is too near to {TOKEN_MAX}"
         return _not_acquired(state, e.NotAcquired(e.Why.UNREADABLE, cause=cause))
     counter = Counter(ceiling, state.next_nonce())
-    after = replace(state, phase=Phase.RESERVING, writes=state.writes + 1, ceiling=ceiling)
+    after = state._replace(phase=Phase.RESERVING, writes=state.writes + 1, ceiling=ceiling)
     return after, (e.WriteCounter(mode, counter),)
 
 
@@ -173,14 +173,14 @@ def taken(state: State, event: e.WriteDone) -> Step:
     match event.reply:
         case Landed(version) if state.sent.new_range and state.target is None:
             target = Seen(version, state.sent.record)
-            return replace(state, phase=Phase.CONFIRMING, target=target), (e.ReadCounter(),)
+            return state._replace(phase=Phase.CONFIRMING, target=target), (e.ReadCounter(),)
         case Landed(version):
             return _granted(state, Seen(version, state.sent.record), event.now)
         case Refused():
-            judged = replace(state, phase=Phase.JUDGING, unclear="")
+            judged = state._replace(phase=Phase.JUDGING, unclear="")
             return judged, (e.Count("lock.acquire.precondition.failure"), e.ReadRecord())
         case Unclear(cause):
-            judged = replace(state, phase=Phase.JUDGING, unclear=cause, doubtful=True)
+            judged = state._replace(phase=Phase.JUDGING, unclear=cause, doubtful=True)
             return judged, (e.Count("lock.state.unknown"), e.ReadRecord())
         case Busy(pause, cause):
             return _throttled(state, pause, cause)
@@ -196,7 +196,7 @@ def confirmed(state: State, event: e.ReadDone) -> Step:
             verdict = e.NotAcquired(e.Why.UNAVAILABLE, cause=cause, retry_after_ms=pause)
         case _:
             verdict = e.NotAcquired(e.Why.RACED, cause="the token range is not the newest")
-    return give_back(replace(state, verdict=verdict), state.target, event.now)
+    return give_back(state._replace(verdict=verdict), state.target, event.now)
 
 
 def _granted(state: State, held: Seen, now: Now) -> Step:
@@ -204,11 +204,11 @@ def _granted(state: State, held: Seen, now: Now) -> Step:
     assert state.sent is not None
     deadline = state.lease.deadline_monotonic_ms(state.sent.at)
     if now.monotonic_ms >= deadline:
-        return give_back(replace(state, verdict=e.NotAcquired(e.Why.LATE)), held, now)
+        return give_back(state._replace(verdict=e.NotAcquired(e.Why.LATE)), held, now)
     # The next renewal or release offers the rest of a confirmed range to the next taker (P6).
     ceiling = state.ceiling if state.sent.new_range else held.record.token_ceiling
     grant = Grant(held.version, replace(held.record, token_ceiling=ceiling), deadline)
-    after = replace(state, phase=Phase.HOLDING, grant=grant, target=None, sent=None, doubtful=False)
+    after = state._replace(phase=Phase.HOLDING, grant=grant, target=None, sent=None, doubtful=False)
     start = e.Audit(e.AuditState.START, state.sent.at.wall_epoch_ms)
     return after, (start, e.Done(e.Granted(held.record.token)))
 
@@ -220,7 +220,7 @@ def judged(state: State, event: e.ReadDone) -> Step:
         case e.Found(_, record) if is_ghost(state, record, event.now):
             return read(state, event)
         case e.Found() | e.Absent() if state.sent.on_cached and not state.unclear:
-            return read(replace(state, cautious=True), event)
+            return read(state._replace(cautious=True), event)
         case e.Unreadable():
             return read(state, event)
         case e.Found(_, record) if record.written_by(state.owner):
@@ -230,7 +230,7 @@ def judged(state: State, event: e.ReadDone) -> Step:
             verdict = e.NotAcquired(e.Why.RACED, record, cause=state.unclear)
         case e.ReadFailed(cause, pause):
             # P18: a refusal that could not be read back may hide a success.
-            state = replace(state, doubtful=True)
+            state = state._replace(doubtful=True)
             verdict = e.NotAcquired(e.Why.UNKNOWN, cause=cause, retry_after_ms=pause)
         case _:
             verdict = e.NotAcquired(e.Why.RACED, cause=state.unclear)
@@ -245,5 +245,5 @@ def _throttled(state: State, pause: int | None, cause: str) -> Step:
 
 
 def _not_acquired(state: State, verdict: e.NotAcquired, *notes: e.Effect) -> Step:
-    after = replace(state, phase=Phase.IDLE, target=None, sent=None, verdict=None)
+    after = state._replace(phase=Phase.IDLE, target=None, sent=None, verdict=None)
     return after, (*notes, e.Done(verdict))

@@ -30,7 +30,7 @@ def renew(state: State, event: e.Event) -> Step:
     )
     invariants.check_renewal(renewed, held)
     sent = Sent(renewed, event.now)
-    after = replace(state, phase=Phase.RENEWING, writes=state.writes + 1, sent=sent)
+    after = state._replace(phase=Phase.RENEWING, writes=state.writes + 1, sent=sent)
     return after, (e.WriteRecord(Match(state.grant.version), renewed),)
 
 
@@ -47,14 +47,14 @@ def renewed(state: State, event: e.WriteDone) -> Step:
         case Landed(version):
             deadline = state.lease.deadline_monotonic_ms(state.sent.at)
             grant = Grant(version, state.sent.record, deadline)
-            after = replace(state, phase=Phase.HOLDING, grant=grant, sent=None, tries=0)
+            after = state._replace(phase=Phase.HOLDING, grant=grant, sent=None, tries=0)
             renewal = e.Audit(e.AuditState.RENEW, state.sent.at.wall_epoch_ms)
             return after, (renewal, e.Done(e.Renewed()))
         case _ if late:
             after, effects = expire(state, event.now)
             return after, (*effects, e.Done(e.Lost(after.lost_cause)))
         case Refused() if state.tries < _RENEW_ROUNDS:
-            after = replace(state, phase=Phase.RECHECKING, sent=None, tries=state.tries + 1)
+            after = state._replace(phase=Phase.RECHECKING, sent=None, tries=state.tries + 1)
             return after, (e.ReadRecord(),)
         case Refused():
             return _doubt(state, "the record keeps changing its version")
@@ -68,7 +68,7 @@ def _doubt(state: State, cause: str, *notes: e.Effect) -> Step:
     """P22: UNSURE; the deadline stands and the heartbeat tries again."""
     assert state.grant is not None
     grant = replace(state.grant, unsure=True)
-    after = replace(state, phase=Phase.HOLDING, grant=grant, sent=None, tries=0)
+    after = state._replace(phase=Phase.HOLDING, grant=grant, sent=None, tries=0)
     return after, (*notes, e.Done(e.Doubtful(cause)))
 
 
@@ -80,7 +80,7 @@ def rechecked(state: State, event: e.ReadDone) -> Step:
             return _doubt(state, cause, e.Count("lock.state.unknown"))
         case e.Found(version, record) if is_our_grant(state, record):
             grant = replace(state.grant, version=version, record=record, unsure=True)
-            return renew(replace(state, grant=grant), event)
+            return renew(state._replace(grant=grant), event)
         case e.Found(_, record):
             cause = whose(state, record)
         case e.Unreadable(problem):
@@ -120,13 +120,13 @@ def late_renewal(state: State, event: e.WriteDone) -> Step:
     assert state.sent is not None
     if isinstance(event.reply, Landed):
         return give_back(state, Seen(event.reply.version, state.sent.record), event.now)
-    return replace(state, phase=Phase.LOST, sent=None), (e.Done(e.Lost(state.lost_cause)),)
+    return state._replace(phase=Phase.LOST, sent=None), (e.Done(e.Lost(state.lost_cause)),)
 
 
 def late_reading(state: State, event: e.ReadDone) -> Step:
     """The answer to a read that no longer matters."""
     del event
-    return replace(state, phase=Phase.LOST), (e.Done(e.Lost(state.lost_cause)),)
+    return state._replace(phase=Phase.LOST), (e.Done(e.Lost(state.lost_cause)),)
 
 
 def nothing_to_renew(state: State, event: e.Renew) -> Step:

@@ -16,7 +16,7 @@ from tidelock.store.contract import Match
 def lose(state: State, cause: str, *, waiting: bool = False) -> Step:
     """Declare the holding lost, for good. `waiting`: a request of ours is still under way."""
     phase = Phase.LOST_WAITING if waiting else Phase.LOST
-    after = replace(state, phase=phase, lost_cause=cause, known=None, doubtful=True)
+    after = state._replace(phase=phase, lost_cause=cause, known=None, doubtful=True)
     return after, (e.TellLost(cause),)
 
 
@@ -46,8 +46,7 @@ def give_back(state: State, held: Seen, now: Now) -> Step:
         held.record, expired=True, nonce=state.next_nonce(), previous=held.record.as_previous()
     )
     invariants.check_release(released, held.record)
-    after = replace(
-        state,
+    after = state._replace(
         phase=Phase.RETURNING,
         writes=state.writes + 1,
         target=None,
@@ -63,20 +62,19 @@ def given_back(state: State, event: e.WriteDone) -> Step:
         Seen(event.reply.version, state.sent.record) if isinstance(event.reply, Landed) else None
     )
     # P18: what could not be given back is still there, to be looked for.
-    after = replace(state, sent=None, known=known, doubtful=known is None)
+    after = state._replace(sent=None, known=known, doubtful=known is None)
     if state.lost_cause:
-        return replace(after, phase=Phase.LOST, grant=None), (e.Done(e.Lost(state.lost_cause)),)
+        return after._replace(phase=Phase.LOST, grant=None), (e.Done(e.Lost(state.lost_cause)),)
     assert state.verdict is not None
     ghosts = (e.Count("lock.ghost"),) if state.verdict.why is e.Why.GHOST else ()
-    after = replace(after, phase=Phase.IDLE, grant=None, verdict=None)
+    after = after._replace(phase=Phase.IDLE, grant=None, verdict=None)
     return after, (*ghosts, e.Done(state.verdict))
 
 
 def abandon_attempt(state: State, event: e.Abandon) -> Step:
     """P18: an acquire or a release cut short may have left a ghost; the next look will find it."""
     del event
-    after = replace(
-        state,
+    after = state._replace(
         phase=Phase.LOST if state.lost_cause else Phase.IDLE,
         grant=None,
         target=None,
@@ -94,16 +92,16 @@ def abandon_renewal(state: State, event: e.Abandon) -> Step:
     del event
     assert state.grant is not None
     grant = replace(state.grant, unsure=True)
-    return replace(state, phase=Phase.HOLDING, grant=grant, sent=None, tries=0), ()
+    return state._replace(phase=Phase.HOLDING, grant=grant, sent=None, tries=0), ()
 
 
 def abandon_wait(state: State, event: e.Abandon) -> Step:
     """The lock is lost already; only the wait for an answer ends."""
     del event
-    return replace(state, phase=Phase.LOST, sent=None), ()
+    return state._replace(phase=Phase.LOST, sent=None), ()
 
 
 def abandon_close(state: State, event: e.Abandon) -> Step:
     """A close cut short is a close."""
     del event
-    return replace(state, phase=Phase.CLOSED, sent=None), ()
+    return state._replace(phase=Phase.CLOSED, sent=None), ()

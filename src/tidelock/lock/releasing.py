@@ -35,8 +35,7 @@ def release(state: State, event: e.Event) -> Step:
     held = state.grant.record
     released = replace(held, expired=True, nonce=state.next_nonce(), previous=held.as_previous())
     invariants.check_release(released, held)
-    after = replace(
-        state,
+    after = state._replace(
         phase=Phase.RELEASING,
         writes=state.writes + 1,
         sent=Sent(released, event.now),
@@ -51,7 +50,7 @@ def released(state: State, event: e.WriteDone) -> Step:
         case Landed(version):
             return _free(state, e.Released(), event.now, Seen(version, state.sent.record))
         case Refused():
-            return replace(state, phase=Phase.AFTERMATH, unclear=""), (e.ReadRecord(),)
+            return state._replace(phase=Phase.AFTERMATH, unclear=""), (e.ReadRecord(),)
         case Busy(pause, cause):
             return _try_later(state, cause, pause, e.Count("lock.throttled"))
         case Unclear(cause, pause):
@@ -64,7 +63,7 @@ def _try_later(state: State, cause: str, pause: int | None, *notes: e.Effect) ->
         after, effects = _unknown_release(state, cause)
         return after, (*notes, *effects)
     delay = max(pause or 0, round(_RELEASE_BACKOFF.delay_ms(state.tries, jitter=0.5)))
-    after = replace(state, phase=Phase.AFTERMATH, unclear=cause, tries=state.tries + 1)
+    after = state._replace(phase=Phase.AFTERMATH, unclear=cause, tries=state.tries + 1)
     return after, (*notes, e.ReadRecord(after_ms=delay))
 
 
@@ -81,7 +80,7 @@ def settled(state: State, event: e.ReadDone) -> Step:
             if tries >= RELEASE_TRIES:
                 return _unknown_release(state, "the record keeps changing")
             grant = replace(state.grant, version=version, record=record)
-            return release(replace(state, grant=grant, tries=tries), event)
+            return release(state._replace(grant=grant, tries=tries), event)
         case e.Found(version, record) if record.written_by(state.owner) and record.token == token:
             return _free(state, e.Released(), event.now, Seen(version, record))
         case e.Found(_, record) if record.previous and _is_of(state, record):
@@ -111,16 +110,15 @@ def _is_of(state: State, record: Record) -> bool:
 
 
 def _free(state: State, result: e.Released, now: Now, known: Seen | None) -> Step:
-    after = replace(
-        state, phase=Phase.IDLE, grant=None, sent=None, known=known, tries=0, unclear=""
+    after = state._replace(
+        phase=Phase.IDLE, grant=None, sent=None, known=known, tries=0, unclear=""
     )
     return after, (e.Audit(e.AuditState.END, now.wall_epoch_ms), e.Done(result))
 
 
 def _unknown_release(state: State, cause: str) -> Step:
     """P25 (e), L6: not known stays not known. The record expires if it is still ours."""
-    after = replace(
-        state,
+    after = state._replace(
         phase=Phase.IDLE,
         grant=None,
         sent=None,
@@ -142,7 +140,7 @@ def nothing_to_release(state: State, event: e.Event) -> Step:
 def acknowledge_loss(state: State, event: e.Event) -> Step:
     """Releasing a lost lock writes nothing: the record is another's, or expires."""
     del event
-    after = replace(state, phase=Phase.IDLE, grant=None, tries=0, lost_cause="")
+    after = state._replace(phase=Phase.IDLE, grant=None, tries=0, lost_cause="")
     return after, (e.Done(e.Lost(state.lost_cause)),)
 
 
@@ -153,22 +151,22 @@ def close(state: State, event: e.Event) -> Step:
     """P18: a client that may have left a ghost looks for it once before it goes."""
     del event
     if state.doubtful:
-        return replace(state, phase=Phase.CLOSING), (e.ReadRecord(),)
-    return replace(state, phase=Phase.CLOSED, known=None), (e.Done(e.Closed()),)
+        return state._replace(phase=Phase.CLOSING), (e.ReadRecord(),)
+    return state._replace(phase=Phase.CLOSED, known=None), (e.Done(e.Closed()),)
 
 
 def closing_read(state: State, event: e.ReadDone) -> Step:
     match event.reading:
         case e.Found(version, record) if is_ghost(state, record, event.now):
             returning, effects = give_back(state, Seen(version, record), event.now)
-            return replace(returning, phase=Phase.CLOSING), effects
+            return returning._replace(phase=Phase.CLOSING), effects
         case _:
-            return replace(state, phase=Phase.CLOSED), (e.Done(e.Closed()),)
+            return state._replace(phase=Phase.CLOSED), (e.Done(e.Closed()),)
 
 
 def closing_written(state: State, event: e.WriteDone) -> Step:
     del event
-    return replace(state, phase=Phase.CLOSED, sent=None), (
+    return state._replace(phase=Phase.CLOSED, sent=None), (
         e.Count("lock.ghost"),
         e.Done(e.Closed()),
     )

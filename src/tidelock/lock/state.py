@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from tidelock.base.clock import Now
 from tidelock.lock.events import Effect, NotAcquired
@@ -70,8 +71,7 @@ class Grant:
     unsure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Everything one client knows about one lock.
 
     `known` is our own release, until we use or doubt it; `cautious` says that the last such use met

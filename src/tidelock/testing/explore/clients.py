@@ -155,7 +155,7 @@ class Steps:
     def _checked(
         self, says: str, client: Client, event: e.Event, nonce: int, *, cost: int, fault: bool
     ) -> Move:
-        before = replace(client.state, writes=nonce - 1)
+        before = client.state._replace(writes=nonce - 1)
         try:
             after, told = step(before, event)
         except AssertionError as error:
@@ -233,8 +233,7 @@ def _past(client: Client, now: Now, bounds: Bounds) -> bool:
 
 def _plain(state: State) -> State:
     """Drop what no handler reads: texts, the count of writes, the grant that was lost."""
-    return replace(
-        state,
+    return state._replace(
         writes=0,
         lost_cause="lost" if state.lost_cause else "",
         unclear="unclear" if state.unclear else "",

@@ -67,7 +67,7 @@ def _deadline_from_receipt() -> AbstractContextManager[object]:
 
     def granted(state: State, held: Seen, now: Now) -> Step:
         assert state.sent is not None
-        return right(replace(state, sent=replace(state.sent, at=now)), held, now)
+        return right(state._replace(sent=replace(state.sent, at=now)), held, now)
 
     return swapped(right, granted)
 
@@ -153,7 +153,7 @@ def _range_unconfirmed() -> AbstractContextManager[object]:
 
     def taken(state: State, event: e.WriteDone) -> Step:
         assert state.sent is not None
-        return right(replace(state, sent=replace(state.sent, new_range=False)), event)
+        return right(state._replace(sent=replace(state.sent, new_range=False)), event)
 
     return swapped(right, taken)
 
@@ -230,7 +230,7 @@ def _late_renewal_revives() -> AbstractContextManager[object]:
             return right(state, event)
         deadline = state.lease.deadline_monotonic_ms(state.sent.at)
         grant = Grant(event.reply.version, state.sent.record, deadline)
-        after = replace(state, phase=Phase.HOLDING, grant=grant, sent=None, lost_cause="")
+        after = state._replace(phase=Phase.HOLDING, grant=grant, sent=None, lost_cause="")
         return after, (e.Done(e.Renewed()),)
 
     return swapped(right, late_renewal)
@@ -243,7 +243,7 @@ def _recheck_moves_the_deadline() -> AbstractContextManager[object]:
         match event.reading:
             case e.Found(version, record) if keeping.is_our_grant(state, record):
                 deadline = state.lease.deadline_monotonic_ms(event.now)
-                after = replace(state, phase=Phase.HOLDING, grant=Grant(version, record, deadline))
+                after = state._replace(phase=Phase.HOLDING, grant=Grant(version, record, deadline))
                 return after, (e.Done(e.Doubtful("refused")),)
         return right(state, event)
 
@@ -299,7 +299,7 @@ def _overtaken_release_is_a_loss() -> AbstractContextManager[object]:
 
 def _with_deadline(state: State, deadline_ms: int) -> State:
     assert state.grant is not None
-    return replace(state, grant=replace(state.grant, deadline_monotonic_ms=deadline_ms))
+    return state._replace(grant=replace(state.grant, deadline_monotonic_ms=deadline_ms))
 
 
 def _unconditional(effect: e.Effect, mode: type[Create | Match]) -> e.Effect:
