@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.stores import ALL, CLOUDS, DEVIATIONS, EMBEDDED, GUARDED, Place
+from tests.integration.lock_service import ServiceProcess
 from tidelock.store.contract import ObjectStore
 
 
@@ -49,3 +50,12 @@ def store(place: Place) -> Iterator[ObjectStore]:
     opened = place.open()
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def lock_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """Return a running lock service."""
+    folder = tmp_path_factory.mktemp("lockservice")
+    args = ["--allow-force"]
+    with ServiceProcess(str(folder / "store"), args, log=folder / "log") as running:
+        yield running

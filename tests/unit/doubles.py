@@ -7,7 +7,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tidelock.base.clock import Now
-from tidelock.store.contract import ObjectMeta, ObjectStore, PutMode, PutReply, StoredObject
+from tidelock.store.contract import (
+    Create,
+    ObjectMeta,
+    ObjectStore,
+    PutMode,
+    PutReply,
+    StoredObject,
+    Upload,
+)
+from tidelock.store.parts import gathered_upload
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -95,6 +104,14 @@ class ScriptedStore:
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
         """Pass through."""
         return self.inner.list(prefix, start_after=start_after)
+
+    def upload(self, key: str) -> Upload:
+        """Write it all at once in the end, as a put that may be scripted."""
+        return gathered_upload(lambda body: self.put(key, body, Create()))
+
+    def local_path(self, key: str) -> str | None:
+        """Everything goes through here, so there are no paths."""
+        return None
 
     def close(self) -> None:
         """Pass through."""

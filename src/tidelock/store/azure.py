@@ -16,8 +16,10 @@ from tidelock.base.outcome import Landed
 from tidelock.store import options
 from tidelock.store.azure_account import account
 from tidelock.store.azure_signing import Unsigned, date_header
+from tidelock.store.azure_upload import BlockParts
 from tidelock.store.contract import (
     Busy,
+    Create,
     Match,
     ObjectMeta,
     PutMode,
@@ -25,6 +27,7 @@ from tidelock.store.contract import (
     Refused,
     StoredObject,
     Unclear,
+    Upload,
 )
 from tidelock.store.exchange import (
     Contended,
@@ -35,6 +38,7 @@ from tidelock.store.exchange import (
     refusal,
 )
 from tidelock.store.http import Reply, Request, Transport
+from tidelock.store.parts import PartedUpload
 from tidelock.store.ranges import Range, cut, nothing_of
 from tidelock.store.uri import checked_key, checked_prefix
 from tidelock.store.xmltext import error_code, parse_xml, text_of
@@ -73,12 +77,13 @@ class AzureStore:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._page_size = page_size
         self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
         self._account = account(account_host, settings, self._clock)
         self._exchange = Exchange(
             Transport(self._clock, secret_query=self._account.secret_query),
             timeout_ms=options.REQUEST_TIMEOUT.required(settings),
             clock=self._clock,
-            ids=ids or SystemIds(),
+            ids=self._ids,
             observe=observe,
         )
 
@@ -173,6 +178,25 @@ class AzureStore:
             if not marker:
                 return
             query["marker"] = marker
+
+    def upload(self, key: str) -> Upload:
+        """Return an upload in blocks; a small blob goes in one request."""
+        parts = BlockParts(
+            self._exchange,
+            self._signed,
+            self._path(key),
+            nonce=self._ids.uuid(),
+            subject=self._subject(key),
+            whole=lambda body: self.put(key, body, Create()),
+            judge=lambda reply: self._judged(reply, key, Create()),
+            refusal=lambda reply: self._refusal(reply, key),
+        )
+        return PartedUpload(parts)
+
+    def local_path(self, key: str) -> str | None:
+        """Objects behind a server have no path."""
+        del key
+        return None
 
     def close(self) -> None:
         """Give back connections; closing twice is no error."""

@@ -1,4 +1,4 @@
-"""The contract of an object store: five verbs, one vocabulary for conditions.
+"""The contract of an object store: five verbs, one vocabulary for conditions, and uploads.
 
 `put` answers first-hand what the store said. Whether an unclear answer landed is settled by
 `tidelock.store.readback`, or by the lock machine, which reads back in its own way.
@@ -16,9 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tidelock.base.outcome import Landed
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,42 @@ class StoredObject:
     modified_epoch_ms: int
 
 
+class Upload(Protocol):
+    """A large object on its way, written piece by piece in bounded memory.
+
+    Nothing is visible before `finish`. Leaving the context without it takes back what was sent.
+    """
+
+    @property
+    def path(self) -> str | None:
+        """A file that a native writer may fill instead of calling `write`; None if there is none.
+
+        Whoever uses it writes the whole object there, and closes it before `finish`.
+        """
+        ...
+
+    def write(self, data: ReadableBuffer) -> None:
+        """Add bytes at the end. Raises: what `ObjectStore.put` raises."""
+        ...
+
+    def finish(self) -> PutReply:
+        """Create the object if its key is free, and say first-hand what came of it."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Begin; the upload is its own context."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give up what was not finished."""
+        ...
+
+
 class ObjectStore(Protocol):
     """Objects with conditional writes. Keys are relative, `/`-separated, without `.` or `..` parts.
 
@@ -126,6 +166,14 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
         """Yield objects whose key starts with `prefix`, in key order, after `start_after`."""
+        ...
+
+    def upload(self, key: str) -> Upload:
+        """Return an upload that creates the object, for bodies too large to hold."""
+        ...
+
+    def local_path(self, key: str) -> str | None:
+        """Return a path by which native readers may open the object; None if there is none."""
         ...
 
     def close(self) -> None:

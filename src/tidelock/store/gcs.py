@@ -28,10 +28,13 @@ from tidelock.store.contract import (
     Refused,
     StoredObject,
     Unclear,
+    Upload,
 )
 from tidelock.store.exchange import Contended, Exchange, modified_ms, refusal
+from tidelock.store.gcs_upload import ResumableParts
 from tidelock.store.google_credentials import GoogleTokens
 from tidelock.store.http import Reply, Request, Transport
+from tidelock.store.parts import PartedUpload
 from tidelock.store.ranges import Range, cut, nothing_of
 from tidelock.store.uri import checked_key, checked_prefix
 
@@ -124,9 +127,7 @@ class GcsStore:
 
     def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
         """Write the object under the condition of `mode`, and say first-hand what came of it."""
-        name = self._prefix + checked_key(key)
-        query = {"uploadType": "media", "name": name, **_condition(mode)}
-        target = f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{_encoded(query)}"
+        target = self._upload_target("media", key, mode)
 
         def judge(reply: Reply) -> PutReply | Contended:
             return self._judged(reply, key, mode)
@@ -169,6 +170,23 @@ class GcsStore:
             if not token:
                 return
             query["pageToken"] = str(token)
+
+    def upload(self, key: str) -> Upload:
+        """Return an upload in parts; a small object goes in one request."""
+        parts = ResumableParts(
+            self._exchange,
+            self._request,
+            self._upload_target("resumable", key, Create()),
+            subject=self._subject(key),
+            whole=lambda body: self.put(key, body, Create()),
+            judge=lambda reply: self._judged(reply, key, Create()),
+        )
+        return PartedUpload(parts)
+
+    def local_path(self, key: str) -> str | None:
+        """Objects behind a server have no path."""
+        del key
+        return None
 
     def close(self) -> None:
         """Give back connections; closing twice is no error."""
@@ -258,6 +276,11 @@ class GcsStore:
         if b"bucket does not exist" in reply.body:
             raise self._no_bucket()
         self._page({"prefix": self._prefix, "maxResults": "1", "fields": "nextPageToken"})
+
+    def _upload_target(self, kind: str, key: str, mode: PutMode) -> str:
+        name = self._prefix + checked_key(key)
+        query = {"uploadType": kind, "name": name, **_condition(mode)}
+        return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{_encoded(query)}"
 
     def _objects(self) -> str:
         return f"/storage/v1/b/{quote(self._bucket, safe='')}/o"

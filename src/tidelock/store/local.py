@@ -34,7 +34,9 @@ from tidelock.store.contract import (
     Refused,
     StoredObject,
     Unclear,
+    Upload,
 )
+from tidelock.store.local_upload import LocalUpload
 from tidelock.store.uri import checked_key, checked_prefix, is_key
 
 _TEMP_PREFIX = ".tidelock-"
@@ -105,10 +107,13 @@ class LocalStore:
         """Write under the condition of `mode`."""
         self._observe("put")
         parts, name = _parted(key)
+        # An empty object has no bytes to lose, and a file system keeps the order of names: its
+        # name is durable once that of any later object is.
+        durable = self._fsync and bool(body)
         try:
-            with folder.opened(self._root, parts, create=True, fsync=self._fsync) as handle:
+            with folder.opened(self._root, parts, create=True, fsync=durable) as handle:
                 assert handle is not None
-                return self._put(handle, name, body, mode, self._shown(key))
+                return self._put(handle, name, body, mode, self._shown(key), durable=durable)
         except OSError as error:
             folder.fail(error, self._shown(key))
 
@@ -120,9 +125,9 @@ class LocalStore:
             with folder.opened(self._root, parts, create=False, fsync=False) as handle:
                 if handle is None:
                     return
+                # After a power failure the object may be back, as if the failure had come before.
                 with folder.exclusive(handle, self._clock, self._shown(key)):
                     os.unlink(name, dir_fd=handle)
-                self._sync_folder(handle)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -140,15 +145,57 @@ class LocalStore:
         except OSError as error:
             folder.fail(error, self._shown(prefix))
 
+    def upload(self, key: str) -> Upload:
+        """Return an upload: a temporary file in the object's folder."""
+        self._observe("put")
+        parts, name = _parted(key)
+        shown = self._shown(key)
+
+        def seal(handle: int, file: int, temp: str) -> PutReply:
+            durable = self._fsync
+            version = self._sealed(file, above_ns=0, durable=durable)
+            return self._named(
+                handle, temp, name, version=version, mode=Create(), shown=shown, durable=durable
+            )
+
+        temp = self._temp_name()
+        return LocalUpload(self._root, parts, temp, fsync=self._fsync, shown=shown, seal=seal)
+
+    def local_path(self, key: str) -> str | None:
+        """Return the object's file if it is there, and no part of the way to it is a link."""
+        return None if self.head(key) is None else str(self._root / key)
+
     def close(self) -> None:
         """Nothing is kept open between calls."""
 
-    def _put(self, handle: int, name: str, body: bytes, mode: PutMode, shown: str) -> PutReply:
+    def _put(
+        self, handle: int, name: str, body: bytes, mode: PutMode, shown: str, *, durable: bool
+    ) -> PutReply:
         found = _stat(handle, name)
         if _condition_fails(found, mode):
             # Seen without the turn, but true at that moment: the write may be refused right away.
             return Refused()
-        temp, version = self._write_temp(handle, body, above_ns=found.st_mtime_ns if found else 0)
+        above_ns = found.st_mtime_ns if found else 0
+        temp, version = self._write_temp(handle, body, above_ns=above_ns, durable=durable)
+        try:
+            return self._named(
+                handle, temp, name, version=version, mode=mode, shown=shown, durable=durable
+            )
+        finally:
+            _unlink_quietly(handle, temp)
+
+    def _named(
+        self,
+        handle: int,
+        temp: str,
+        name: str,
+        *,
+        version: str,
+        mode: PutMode,
+        shown: str,
+        durable: bool,
+    ) -> PutReply:
+        """Give the temporary file the object's name, durably, and say what came of it."""
         try:
             landed = self._name(handle, temp, name, mode, shown)
         except OSError as error:
@@ -156,12 +203,11 @@ class LocalStore:
                 raise
             # The device failed in the middle of a change of the folder: before or after, who knows.
             return Unclear(f"{shown}: {error.strerror} while giving the object its name")
-        finally:
-            _unlink_quietly(handle, temp)
         if not landed:
             return Refused()
         try:
-            self._sync_folder(handle)
+            if durable:
+                os.fsync(handle)
         except OSError as error:
             # Visible, but perhaps not durable: the one answer that is neither.
             return Unclear(f"{shown}: {error.strerror} while making the name durable")
@@ -177,34 +223,39 @@ class LocalStore:
             os.rename(temp, name, src_dir_fd=handle, dst_dir_fd=handle)
         return True
 
-    def _write_temp(self, handle: int, body: bytes, *, above_ns: int) -> tuple[str, str]:
-        """Write `body` under a temporary name and return that name and the version it will have.
-
-        The modification time is part of the version. It is later than that of the object replaced,
-        and its last digits are drawn, so no two writes of one key share it.
-        """
-        temp = f"{_TEMP_PREFIX}{self._ids.uuid()}{_TEMP_SUFFIX}"
+    def _write_temp(
+        self, handle: int, body: bytes, *, above_ns: int, durable: bool
+    ) -> tuple[str, str]:
+        """Write `body` under a temporary name and return that name and the version it will have."""
+        temp = self._temp_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(temp, flags, 0o666, dir_fd=handle)
         try:
             view = memoryview(body)
             while view:
                 view = view[os.write(file, view) :]
-            drawn = int(self._ids.jitter() * _NS_PER_MS)
-            modified_ns = max(self._clock.now().wall_epoch_ms * _NS_PER_MS + drawn, above_ns + 1)
-            os.utime(file, ns=(modified_ns, modified_ns))
-            if self._fsync:
-                os.fsync(file)
-            return temp, _version(os.fstat(file))
+            return temp, self._sealed(file, above_ns=above_ns, durable=durable)
         except BaseException:
             _unlink_quietly(handle, temp)
             raise
         finally:
             os.close(file)
 
-    def _sync_folder(self, handle: int) -> None:
-        if self._fsync:
-            os.fsync(handle)
+    def _sealed(self, file: int, *, above_ns: int, durable: bool) -> str:
+        """Make a file's bytes durable and return the version that the object will have.
+
+        The modification time is part of the version. It is later than that of the object replaced,
+        and its last digits are drawn, so no two writes of one key share it.
+        """
+        drawn = int(self._ids.jitter() * _NS_PER_MS)
+        modified_ns = max(self._clock.now().wall_epoch_ms * _NS_PER_MS + drawn, above_ns + 1)
+        os.utime(file, ns=(modified_ns, modified_ns))
+        if durable:
+            os.fsync(file)
+        return _version(os.fstat(file))
+
+    def _temp_name(self) -> str:
+        return f"{_TEMP_PREFIX}{self._ids.uuid()}{_TEMP_SUFFIX}"
 
     def _walk(self, handle: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         with os.scandir(handle) as entries:

@@ -16,7 +16,9 @@ from tidelock.store.contract import (
     PutReply,
     Refused,
     StoredObject,
+    Upload,
 )
+from tidelock.store.parts import gathered_upload
 from tidelock.store.uri import checked_key, checked_prefix
 
 
@@ -96,6 +98,16 @@ class MemoryStore:
         for key, stored in sorted(found, key=lambda pair: pair[0].encode()):
             if key.encode() > start_after.encode():
                 yield _meta(key, stored)
+
+    def upload(self, key: str) -> Upload:
+        """Return an upload; all of it is in memory anyway, before and after."""
+        checked_key(key)
+        return gathered_upload(lambda body: self.put(key, body, Create()))
+
+    def local_path(self, key: str) -> str | None:
+        """Memory has no paths."""
+        del key
+        return None
 
     def close(self) -> None:
         """Keep everything: the memory belongs to the process."""

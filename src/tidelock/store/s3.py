@@ -23,6 +23,7 @@ from tidelock.store.aws_credentials import key_source
 from tidelock.store.aws_signing import Signer, canonical_query, payload_hash
 from tidelock.store.contract import (
     Busy,
+    Create,
     Match,
     ObjectMeta,
     PutMode,
@@ -30,10 +31,13 @@ from tidelock.store.contract import (
     Refused,
     StoredObject,
     Unclear,
+    Upload,
 )
 from tidelock.store.exchange import Contended, Exchange, condition_headers, modified_ms, refusal
 from tidelock.store.http import Reply, Request, Transport
+from tidelock.store.parts import PartedUpload
 from tidelock.store.ranges import Range, cut, nothing_of
+from tidelock.store.s3_upload import MultipartParts
 from tidelock.store.uri import checked_key, checked_prefix
 from tidelock.store.xmltext import error_code, parse_xml, text_of
 
@@ -171,6 +175,23 @@ class S3Store:
             if text_of(page, "IsTruncated") != "true" or not token:
                 return
             query["continuation-token"] = token
+
+    def upload(self, key: str) -> Upload:
+        """Return an upload in parts; a small object goes in one request."""
+        parts = MultipartParts(
+            self._exchange,
+            self._signed,
+            self._path(key),
+            subject=self._subject(key),
+            whole=lambda body: self.put(key, body, Create()),
+            refusal=lambda reply: self._refusal(reply, key),
+        )
+        return PartedUpload(parts)
+
+    def local_path(self, key: str) -> str | None:
+        """Objects behind a server have no path."""
+        del key
+        return None
 
     def close(self) -> None:
         """Give back connections; closing twice is no error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from tidelock.store.contract import ObjectStore
 _S3 = ("s3", "s3a")
 _GCS = ("gs",)
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SCHEMES = ("file", "memory", *_S3, *_GCS, *_AZURE)
 
 
@@ -41,7 +43,7 @@ def checked_prefix(prefix: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _problem(path: str) -> str:
-    if "\0" in path or any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
+    if _CONTROL.search(path):
         return "it has control characters"
     try:
         size = len(path.encode())

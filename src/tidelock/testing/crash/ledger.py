@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from tidelock.base.errors import TidelockError
 from tidelock.base.outcome import Landed
 from tidelock.store.contract import (
+    Create,
     ObjectMeta,
     ObjectStore,
     PutMode,
     PutReply,
     StoredObject,
     Unclear,
+    Upload,
 )
+from tidelock.store.parts import gathered_upload
 
 MESSAGE_BYTES_MAX = 64 * 1024
 
@@ -156,6 +159,15 @@ class NarratedStore:
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
         """List."""
         return self._inner.list(prefix, start_after=start_after)
+
+    def upload(self, key: str) -> Upload:
+        """Write it all at once in the end, as a put that is told of."""
+        return gathered_upload(lambda body: self.put(key, body, Create()))
+
+    def local_path(self, key: str) -> str | None:
+        """Everything goes through here, so there are no paths."""
+        del key
+        return None
 
     def close(self) -> None:
         """Close what is behind."""
