@@ -17,15 +17,18 @@ from tidelock.table.filegroup.slice import LogFile
 from tidelock.table.logfile.block import Block, BlockType, Header
 from tidelock.table.logfile.content import (
     NATURAL,
+    RECORD_HEAD_BYTES,
     Delete,
     Ordering,
     decode_deletes,
     decode_parquet,
     decode_records,
+    record_places,
 )
 from tidelock.table.logfile.reader import CorruptBlock, read_log
 from tidelock.table.logfile.selection import counting
 from tidelock.table.schema.avro import parse_schema
+from tidelock.table.schema.decoding import can_decode, decode_columns
 from tidelock.table.schema.evolution import conformed
 from tidelock.table.schema.meta import IS_DELETED, OPERATION, RECORD_KEY
 from tidelock.table.schema.rows import decode_rows
@@ -70,7 +73,7 @@ def _layer(block: Block, schema: pa.Schema, rule: MergeRule, where: str) -> Laye
         return _deletes(decode_deletes(block.content, where=where), schema, rule, where)
     marks = [IS_DELETED, OPERATION, *([rule.delete_field] if rule.delete_field else [])]
     columns = list(dict.fromkeys([*schema.names, *marks]))
-    return _rows(_table_of(block, columns, where), schema, rule, where)
+    return row_layer(_table_of(block, columns, where), schema, rule, where)
 
 
 def _table_of(block: Block, columns: Sequence[str], where: str) -> pa.Table:
@@ -80,12 +83,23 @@ def _table_of(block: Block, columns: Sequence[str], where: str) -> pa.Table:
     if text is None:
         raise DataCorrupt(f"{where}: the Avro block carries no schema")
     schema = parse_schema(text, where=where)
-    return decode_rows(decode_records(block.content, where=where), schema, where=where)
+    if not can_decode(schema):
+        return decode_rows(decode_records(block.content, where=where), schema, where=where)
+    places = record_places(block.content, where=where)
+    return decode_columns(
+        block.content,
+        places,
+        schema,
+        gap_bytes=RECORD_HEAD_BYTES,
+        columns=columns,
+        where=where,
+    )
 
 
-def _rows(found: pa.Table, schema: pa.Schema, rule: MergeRule, where: str) -> Layer:
+def row_layer(found: pa.Table, schema: pa.Schema, rule: MergeRule, where: str) -> Layer:
+    """Return rows as a layer: those of a data block, or those of a batch that is written."""
     keys = _keys(found, where)
-    deleted = _deleted(found, rule)
+    deleted = deleted_rows(found, rule)
     rows = conformed(found, schema, where=where)
     ordering = [comparable(rows.column(name)) for name in rule.ordered_by]
     natural = deleted
@@ -113,7 +127,7 @@ def _keys(found: pa.Table, where: str) -> pa.Array:
     return keys
 
 
-def _deleted(found: pa.Table, rule: MergeRule) -> pa.Array:
+def deleted_rows(found: pa.Table, rule: MergeRule) -> pa.Array:
     """Mark the rows that are deletes, by any of the three ways in which a row can say so."""
     marks = []
     if IS_DELETED in found.column_names and pt.is_boolean(found.schema.field(IS_DELETED).type):
@@ -152,6 +166,13 @@ def _deletes(deletes: Sequence[Delete], schema: pa.Schema, rule: MergeRule, wher
         for i, field in enumerate(schema.field(name) for name in rule.ordered_by)
     ]
     return Layer(keys, None, everywhere, natural, tuple(ordering))
+
+
+def deletes_layer(keys: pa.Array, schema: pa.Schema, rule: MergeRule) -> Layer:
+    """Return deletes in natural order: they beat whatever was there before."""
+    everywhere = pa.repeat(pa.scalar(value=True), len(keys))
+    ordering = [comparable(pa.nulls(len(keys), schema.field(n).type)) for n in rule.ordered_by]
+    return Layer(keys, None, everywhere, everywhere, tuple(ordering))
 
 
 def _part(value: Ordering | None, number: int) -> Ordering | None:

@@ -148,7 +148,7 @@ def overlaid(base: Iterable[pa.Table], changes: Overlay, rule: MergeRule) -> Ite
         if at.null_count == len(at):
             yield batch
             continue
-        wins = _base_wins(batch, changes, at, rule)
+        wins = base_wins(batch, changes, at, rule)
         yield batch.filter(pc.or_(at.is_null(), wins))
         beaten.append(at.filter(wins))
     yield remaining(changes, beaten)
@@ -183,6 +183,8 @@ def _rows_of(layers: Sequence[Layer], schema: pa.Schema) -> tuple[pa.Array, pa.T
             places.append(pc.add(_places(size), count))
             tables.append(layer.rows)
             count += size
+    if len(tables) == 2:
+        return _joined(places, pa.int64()), tables[1]
     return _joined(places, pa.int64()), pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -258,23 +260,52 @@ def _ends_of_runs(values: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([changes, pa.array([True])])
 
 
-def _base_wins(batch: pa.Table, changes: Overlay, at: pa.Array, rule: MergeRule) -> pa.Array:
+def base_wins(batch: pa.Table, changes: Overlay, at: pa.Array, rule: MergeRule) -> pa.Array:
     """Mark the rows whose change is older in event time. Equal times let the change win."""
     if not rule.ordered_by:
         return _repeated(len(at), value=False)
+    mine = [comparable(batch.column(name)) for name in rule.ordered_by]
+    greater = _greater(mine, [column.take(at) for column in changes.ordering])
+    contested = pc.fill_null(pc.invert(changes.final.take(at)), fill_value=False)
+    return pc.and_(contested, greater)
+
+
+def without_overruled(changes: Overlay, stored: Overlay) -> Overlay:
+    """Return the changes, except for those that a stored delete of a later event time outranks.
+
+    A row can be compared with the row it replaces; a delete left none, so it is asked here.
+    """
+    if not changes.ordering or not stored.ordering:
+        return changes
+    at = pc.index_in(changes.keys, value_set=stored.keys)
+    deleted = pc.and_(at.is_valid(), stored.row.take(at).is_null())
+    if not pc.any(deleted).as_py():
+        return changes
+    greater = _greater([column.take(at) for column in stored.ordering], changes.ordering)
+    kept = pc.or_(pc.invert(pc.and_(deleted, greater)), changes.final)
+    ordering = tuple(column.filter(kept) for column in changes.ordering)
+    return Overlay(
+        changes.keys.filter(kept),
+        changes.row.filter(kept),
+        changes.rows,
+        changes.final.filter(kept),
+        ordering,
+    )
+
+
+def _greater(mine: Sequence[pa.Array], others: Sequence[pa.Array]) -> pa.Array:
+    """Mark where mine come after the others; no value comes before every value."""
     greater, equal = None, None
-    for name, column in zip(rule.ordered_by, changes.ordering, strict=True):
-        mine, other = comparable(batch.column(name)), column.take(at)
-        over = pc.or_kleene(pc.greater(mine, other), pc.and_(mine.is_valid(), other.is_null()))
+    for left, right in zip(mine, others, strict=True):
+        over = pc.or_kleene(pc.greater(left, right), pc.and_(left.is_valid(), right.is_null()))
         over = pc.fill_null(over, fill_value=False)
         same = pc.or_(
-            pc.fill_null(pc.equal(mine, other), fill_value=False),
-            pc.and_(mine.is_null(), other.is_null()),
+            pc.fill_null(pc.equal(left, right), fill_value=False),
+            pc.and_(left.is_null(), right.is_null()),
         )
         greater = over if greater is None else pc.or_(greater, pc.and_(equal, over))
         equal = same if equal is None else pc.and_(equal, same)
-    contested = pc.fill_null(pc.invert(changes.final.take(at)), fill_value=False)
-    return pc.and_(contested, greater)
+    return greater
 
 
 def _places(size: int, kind: pa.DataType | None = None) -> pa.Array:

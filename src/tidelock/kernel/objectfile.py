@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pyarrow as pa
+
 from tidelock.base.errors import DataCorrupt, NotFound
 from tidelock.store.contract import ObjectStore
 
@@ -69,3 +71,20 @@ class ObjectFile(io.RawIOBase):
             )
         self._position = end
         return found.body
+
+
+def opened_input(store: ObjectStore, key: str, size_bytes: int) -> pa.NativeFile:
+    """Return an object as a file that Arrow reads from, natively where the store has a path.
+
+    Raises: `NotFound`.
+    """
+    path = store.local_path(key)
+    if path is None:
+        return pa.PythonFile(ObjectFile(store, key, size_bytes), mode="r")
+    try:
+        return pa.OSFile(path)
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"{store.uri}/{key}: the object is gone",
+            hint="a cleaner may have removed it; open the table again",
+        ) from error

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from tidelock.base.errors import InvalidInput, Unsupported
 from tidelock.kernel.basefile import BATCH_ROWS, read_base
 from tidelock.kernel.custom import folded_by, overlaid_by
+from tidelock.kernel.filtering import RowFilter
 from tidelock.kernel.layers import check_ordering, read_layers
 from tidelock.kernel.merge import MergeRule, folded, overlaid
 from tidelock.store.contract import ObjectStore
@@ -63,28 +64,32 @@ def slice_batches(
     commit_times: Collection[str] | None = None,
     on_corrupt: Callable[[CorruptBlock], None] | None = None,
     batch_rows: int = BATCH_ROWS,
+    passing: RowFilter | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the rows of a slice, merged, with `columns` (all of `schema` if None).
 
     `schema` is the table's, meta columns included; files written under an older one are widened to
     it. Log blocks of instants after `as_of` do not count. With `commit_times`, only rows whose
     current version was written by one of these instants are yielded: that is what an incremental
-    query asks. Torn log blocks are skipped and told to `on_corrupt`.
+    query asks. With `passing`, only rows that pass it are. Torn log blocks are skipped and told to
+    `on_corrupt`.
 
     Base rows stream; what the log files hold is in memory as a whole.
 
     Raises: `NotFound`, `DataCorrupt`, `InvalidInput`, `Unsupported`.
     """
     wanted = _chosen(schema, columns)
-    extra = () if commit_times is None else (COMMIT_TIME,)
+    extra: tuple[str, ...] = () if commit_times is None else (COMMIT_TIME,)
+    extra += () if passing is None else passing.columns
     if not piece.logs:
-        batches = _base(store, piece, _needed(schema, wanted, extra), batch_rows)
+        batches = _base(store, piece, _needed(schema, wanted, extra), batch_rows, passing)
     else:
         check_ordering(rule, schema)
         more = (RECORD_KEY, *rule.ordered_by, *extra, *(rule.merger.columns if rule.merger else ()))
         needed = _needed(schema, wanted, more)
         layers = read_layers(store, piece.logs, needed, rule, as_of=as_of, on_corrupt=on_corrupt)
-        base = _base(store, piece, needed, batch_rows)
+        # A base row that does not pass may still beat a change that would.
+        base = _base(store, piece, needed, batch_rows, None)
         if rule.mode is not MergeMode.CUSTOM:
             batches = overlaid(base, folded(layers, needed), rule)
         elif rule.merger is None:
@@ -96,16 +101,21 @@ def slice_batches(
             batches = overlaid_by(rule.merger, base, folded_by(rule.merger, layers, needed))
     for batch in batches:
         rows = batch if commit_times is None else _of_commits(batch, commit_times)
+        rows = rows if passing is None else rows.filter(passing.expression)
         if rows.num_rows:
             yield rows.select(wanted.names)
 
 
 def _base(
-    store: ObjectStore, piece: FileSlice, schema: pa.Schema, batch_rows: int
+    store: ObjectStore,
+    piece: FileSlice,
+    schema: pa.Schema,
+    batch_rows: int,
+    passing: RowFilter | None,
 ) -> Iterable[pa.Table]:
     if piece.base is None:
         return ()
-    return read_base(store, piece.base, schema, batch_rows=batch_rows)
+    return read_base(store, piece.base, schema, batch_rows=batch_rows, passing=passing)
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

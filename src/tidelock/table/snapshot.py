@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,6 +36,8 @@ _BEFORE_ALL = ""
 class TableSnapshot:
     """What a reader sees of a table: every write that had completed when it was opened.
 
+    `void` are writes that were rolled back for ever: a file that one of them left, or writes late,
+    is no row of the table, even when it looks older than the timeline.
     Guarantees: later writes do not show, however long the snapshot is used.
     Does not guarantee: that its files stay; a clean may remove old versions meanwhile.
     """
@@ -43,6 +45,7 @@ class TableSnapshot:
     store: ObjectStore
     properties: TableProperties
     timeline: ActiveTimeline
+    void: frozenset[str] = frozenset()
 
     @property
     def latest(self) -> Instant | None:
@@ -71,10 +74,27 @@ class TableSnapshot:
         groups, seen = self._groups(partitions)
         return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
 
-    def groups(self, partitions: Collection[str] | None = None) -> tuple[FileGroup, ...]:
-        """Return the file groups with all their slices, without replaced ones."""
+    def slices_until(self, completion: str) -> tuple[FileSlice, ...]:
+        """Return the file slices as they were when the last write up to `completion` completed."""
+        groups, seen = self._groups(None, until=completion)
+        return visible_slices(groups, seen)
+
+    @property
+    def replaced_groups(self) -> frozenset[GroupId]:
+        """The file groups that nobody sees any more, as far as the timeline knows."""
+        return frozenset(self._visibility.replaced)
+
+    @property
+    def replaced(self) -> Mapping[GroupId, str]:
+        """The file groups that were replaced, and the request time of the write that did it."""
+        return self._visibility.replaced
+
+    def groups(
+        self, partitions: Collection[str] | None = None, *, with_replaced: bool = False
+    ) -> tuple[FileGroup, ...]:
+        """Return the file groups with all their slices; replaced ones only if asked for."""
         groups, seen = self._groups(partitions)
-        return tuple(group for group in groups if not seen.hides(group.group_id, None))
+        return tuple(g for g in groups if with_replaced or not seen.hides(g.group_id, None))
 
     def slices_between(
         self,
@@ -128,10 +148,11 @@ class TableSnapshot:
     @cached_property
     def _visibility(self) -> Visibility:
         timeline = self.timeline
+        known = timeline.completions
         return Visibility(
-            completions=timeline.completions,
+            completions={r: done for r, done in known.items() if r not in self.void},
             start=timeline.start,
-            pending=timeline.pending_writes,
+            pending=timeline.pending_writes | self.void,
             compacting=dict(self._compacting()),
             replaced=self._replaced(),
         )
@@ -175,7 +196,7 @@ class TableSnapshot:
         }
         if not old:
             return seen
-        known = self.archive.completions(old)
+        known = self.archive.completions(old - self.void)
         return replace(seen, completions={**known, **seen.completions})
 
     def _without_strays(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.unit.doubles import ScriptedStore, answer
 from tests.unit.table.building import time
-from tidelock.base.errors import DataCorrupt, OutcomeUnknown, Unavailable
-from tidelock.store.contract import Busy, Overwrite, Unclear
+from tidelock.base.errors import Conflict, DataCorrupt
+from tidelock.store.contract import Busy, Overwrite, PutMode, PutReply, Unclear
 from tidelock.store.memory import MemoryStore
 from tidelock.table.timeline.archive import (
     HISTORY_FOLDER,
@@ -231,14 +231,64 @@ def test_a_merge_during_a_read_is_not_noticed() -> None:
     assert len(Archive(Overtaken(inner)).instants()) == MERGE_FILES + 5
 
 
-@pytest.mark.parametrize(
-    ("reply", "error"), [(Unclear("reset"), OutcomeUnknown), (Busy(cause="429"), Unavailable)]
-)
-def test_the_history_is_not_said_to_be_written_when_it_may_not_be(
-    reply: Unclear | Busy, error: type[Exception]
-) -> None:
+@pytest.mark.parametrize("reply", [Unclear("reset"), Busy(cause="429")])
+def test_a_history_file_whose_write_failed_is_written_again(reply: Unclear | Busy) -> None:
     store = ScriptedStore(MemoryStore())
     store.puts.append(answer(reply))
-    with pytest.raises(error, match="parquet"):
-        Archive(store).append([instant(1)])
-    assert Archive(store).instants() == ()
+    Archive(store).append([instant(1)])
+    assert [each.requested for each in Archive(store).instants()] == [time(1)]
+
+
+def test_of_two_archivers_one_is_told_to_try_again_and_nothing_is_lost() -> None:
+    inner = MemoryStore()
+    Archive(inner).append([instant(1)])
+
+    class Raced(ScriptedStore):
+        """A store on which somebody else archives while the first history file is written."""
+
+        raced = False
+
+        def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+            if key.endswith("_0.parquet") and not self.raced:
+                self.raced = True
+                Archive(inner).append([instant(3)])
+            return self.inner.put(key, body, mode)
+
+    with pytest.raises(Conflict, match="manifest_2"):
+        Archive(Raced(inner)).append([instant(2)])
+    Archive(inner).append([instant(2)])
+    assert {each.requested for each in Archive(inner).instants()} == {time(1), time(2), time(3)}
+
+
+def test_a_late_archiver_cannot_turn_the_history_back() -> None:
+    store = MemoryStore()
+    Archive(store).append([instant(1)])
+
+    class Asleep(ScriptedStore):
+        """A store whose client falls asleep before its last write, and others archive on."""
+
+        slept = False
+
+        def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+            if key.endswith("_version_") and not self.slept:
+                self.slept = True
+                Archive(store).append([instant(3)])
+                Archive(store).append([instant(4)])
+            return self.inner.put(key, body, mode)
+
+    with pytest.raises(Conflict):
+        Archive(Asleep(store)).append([instant(2)])
+    # Its manifest was found and counted by the one who came after.
+    assert {each.requested for each in Archive(store).instants()} == {
+        time(number) for number in (1, 2, 3, 4)
+    }
+
+
+def test_what_an_archiver_left_before_its_last_step_is_finished_by_the_next() -> None:
+    store = MemoryStore()
+    Archive(store).append([instant(1)])
+    Archive(store).append([instant(2)])
+    put(store, "_version_", b"1")
+    assert [each.requested for each in Archive(store).instants()] == [time(1)]
+    Archive(store).append([instant(3)])
+    assert len(Archive(store).instants()) == 3

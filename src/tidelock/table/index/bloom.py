@@ -1,6 +1,6 @@
 """The bloom filter in a base file's footer, byte for byte as Hudi's DYNAMIC_V0 writes it.
 
-Keys are hashed all at once: those of one length together, a column for each four bytes. A round's
+Keys are hashed many at once: those of one length together, a column for each four bytes. A round's
 hash seeds the next round; what the rounds do to the key's bytes alone is done only once.
 """
 
@@ -10,12 +10,13 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidelock.base.errors import DataCorrupt, Unsupported
 
@@ -34,7 +35,11 @@ _HEAD: Final = struct.Struct(">iibi")
 _COUNTS: Final = struct.Struct(">iii")
 _FILTER_VERSION: Final = -1
 _MURMUR: Final = 1
-_M: Final = 0x5BD1E995
+_M: Final = np.uint32(0x5BD1E995)
+_KEYS_AT_ONCE: Final = 8_192
+
+Octets = npt.NDArray[np.uint8]
+Index = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +90,12 @@ class BloomFilter:
 
     def might_contain(self, keys: pa.Array) -> pa.Array:
         """Mark the keys that may have been added; the others were certainly not."""
-        places = _places(keys, self.shape)
-        found = pa.repeat(pa.scalar(value=False), len(keys))
-        for number in range(len(self.rows)):
-            bits = self._bits(number)
-            here = bits.take(places[0])
-            for place in places[1:]:
-                here = pc.and_(here, bits.take(place))
-            found = pc.or_(found, here)
-        return found
+        found = np.zeros(len(keys), np.bool_)
+        rows = [self._bits(number) for number in range(len(self.rows))]
+        for at, places in _places(keys, self.shape):
+            for bits in rows:
+                found[at] |= bits[places].all(axis=0)
+        return pa.array(found)
 
     def _add_row(self) -> None:
         self.rows.append(bytes((self.shape.bits + 7) // 8))
@@ -101,30 +103,24 @@ class BloomFilter:
     def _spread(self, keys: pa.Array) -> None:
         """Add keys beyond the last row's room: one to the first row, then to each row in turn."""
         # The first key too many does not count as a turn.
-        place = pc.max_element_wise(pc.add(_counted(len(keys)), self._turn), 0)
-        around = pc.multiply(pc.divide(place, len(self.rows)), len(self.rows))
-        turns = pc.subtract(place, around)
+        turns = np.maximum(np.arange(len(keys)) + self._turn, 0) % len(self.rows)
         for number in range(len(self.rows)):
-            self._set(number, keys.filter(pc.equal(turns, number)))
+            self._set(number, keys.filter(pa.array(turns == number)))
         self._turn += len(keys)
         self.in_row += len(keys)
 
     def _set(self, number: int, keys: pa.Array) -> None:
-        """Set the bits of `keys` in one row. Arrow numbers bits as Hudi does, lowest first."""
+        """Set the bits of `keys` in one row. Hudi numbers the bits of a byte from the lowest."""
         if not len(keys):
             return
-        size = self.shape.bits
-        places = pa.concat_arrays(_places(keys, self.shape))
-        hit = pc.scatter(pa.repeat(pa.scalar(value=True), len(places)), places, max_index=size - 1)
-        bits = pc.or_(self._bits(number), hit.is_valid())
-        row = bytearray(memoryview(bits.buffers()[1])[: (size + 7) // 8])
-        if size % 8:
-            row[-1] &= (1 << size % 8) - 1
-        self.rows[number] = bytes(row)
+        bits = self._bits(number)
+        for _, places in _places(keys, self.shape):
+            bits[places.reshape(-1)] = True
+        self.rows[number] = np.packbits(bits, bitorder="little").tobytes()
 
-    def _bits(self, number: int) -> pa.Array:
-        buffer = pa.py_buffer(self.rows[number])
-        return pa.Array.from_buffers(pa.bool_(), self.shape.bits, [None, buffer])
+    def _bits(self, number: int) -> npt.NDArray[np.bool_]:
+        packed = np.frombuffer(self.rows[number], np.uint8)
+        return np.unpackbits(packed, count=self.shape.bits, bitorder="little").view(np.bool_)
 
 
 def encode_filter(bloom: BloomFilter) -> str:
@@ -168,85 +164,58 @@ def _head(data: bytes, position: int) -> tuple[int, int]:
     return hashes, bits
 
 
-def _places(keys: pa.Array, shape: Shape) -> list[pa.Array]:
-    """Return for each hash which bit it stands for, for every key, in the keys' order."""
+def _places(keys: pa.Array, shape: Shape) -> Iterator[tuple[Index, Index]]:
+    """Yield some keys at a time: which they are, and the bits they stand for, a row for each hash.
+
+    They are so few that what is computed of them stays in the processor's cache.
+    """
     binary = keys.cast(pa.binary())
-    lengths = pc.binary_length(binary)
-    order: list[pa.Array] = []
-    found: list[list[pa.Array]] = [[] for _ in range(shape.hashes)]
-    index = _counted(len(keys))
-    for length in sorted(pc.unique(lengths).to_pylist()):
-        same = pc.equal(lengths, length)
-        order.append(index.filter(same))
-        for number, place in enumerate(_rounds(binary.filter(same), length, shape)):
-            found[number].append(place)
-    if not order:
-        return [pa.array([], pa.int64())] * shape.hashes
-    back = pc.sort_indices(pa.concat_arrays(order))
-    return [pa.concat_arrays(parts).take(back) for parts in found]
+    offsets = np.frombuffer(binary.buffers()[1], np.int32)
+    offsets = offsets[binary.offset : binary.offset + len(binary) + 1]
+    data = np.frombuffer(binary.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    for length in np.unique(lengths).tolist():
+        same = np.flatnonzero(lengths == length)
+        for start in range(0, len(same), _KEYS_AT_ONCE):
+            at = same[start : start + _KEYS_AT_ONCE]
+            octets = data[offsets[at][:, None] + np.arange(length)]
+            yield at, _rounds(octets, shape)
 
 
-def _counted(size: int) -> pa.Array:
-    """Return 0, 1, 2 … without a Python object for each."""
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
-
-
-def _rounds(keys: pa.Array, length: int, shape: Shape) -> list[pa.Array]:
-    """Return the bits of keys that all have `length` bytes."""
-    words = [_mixed(_word(keys, at)) for at in range(0, length - length % 4, 4)]
-    tail = _tail(keys, length)
-    seed = pa.repeat(_u32(0), len(keys))
-    places = []
-    for _ in range(shape.hashes):
-        seed = _hash(seed, words, tail, length)
+def _rounds(octets: Octets, shape: Shape) -> Index:
+    """Return the bits of keys that all have the same length, which are the rows of `octets`."""
+    count, length = octets.shape
+    whole = length - length % 4
+    words = np.ascontiguousarray(octets[:, :whole]).view("<u4").T.copy()
+    words *= _M
+    words ^= words >> 24
+    words *= _M
+    tail = _tail(octets, whole)
+    places = np.empty((shape.hashes, count), np.int64)
+    value = np.zeros(count, np.uint32)
+    for number in range(shape.hashes):
+        value ^= np.uint32(length)
+        for word in words:
+            value *= _M
+            value ^= word
+        if tail is not None:
+            value ^= tail
+            value *= _M
+        value ^= value >> 13
+        value *= _M
+        value ^= value >> 15
         # Java: Math.abs(hash % bits), with the sign of the dividend; so of the absolute value.
-        number = pc.abs(seed.view(pa.int32()).cast(pa.int64()))
-        whole = pc.multiply(pc.divide(number, shape.bits), shape.bits)
-        places.append(pc.subtract(number, whole))
+        places[number] = np.abs(value.view(np.int32).astype(np.int64)) % shape.bits
     return places
 
 
-def _hash(
-    seed: pa.Array, words: Sequence[pa.Array], tail: pa.Array | None, length: int
-) -> pa.Array:
-    """Return MurmurHash2 of every key, each with its own seed."""
-    value = pc.bit_wise_xor(seed, _u32(length))
-    for word in words:
-        value = pc.bit_wise_xor(pc.multiply(value, _u32(_M)), word)
-    if tail is not None:
-        value = pc.multiply(pc.bit_wise_xor(value, tail), _u32(_M))
-    value = pc.multiply(pc.bit_wise_xor(value, pc.shift_right(value, _u32(13))), _u32(_M))
-    return pc.bit_wise_xor(value, pc.shift_right(value, _u32(15)))
-
-
-def _word(keys: pa.Array, at: int) -> pa.Array:
-    return _numbers(pc.binary_slice(keys, at, at + 4), pa.uint32())
-
-
-def _mixed(word: pa.Array) -> pa.Array:
-    word = pc.multiply(word, _u32(_M))
-    return pc.multiply(pc.bit_wise_xor(word, pc.shift_right(word, _u32(24))), _u32(_M))
-
-
-def _tail(keys: pa.Array, length: int) -> pa.Array | None:
+def _tail(octets: Octets, whole: int) -> npt.NDArray[np.uint32] | None:
     """Return what the last one to three bytes add. Java extends their sign, which Hudi keeps."""
-    tail: pa.Array | None = None
-    for back in range(1, length % 4 + 1):
-        at = length - back
-        octet = _numbers(pc.binary_slice(keys, at, at + 1), pa.int8()).cast(pa.int32())
-        part = pc.shift_left(octet.view(pa.uint32()), _u32(8 * (back - 1)))
-        tail = part if tail is None else pc.bit_wise_xor(tail, part)
+    count, length = octets.shape
+    if whole == length:
+        return None
+    tail = np.zeros(count, np.uint32)
+    for back in range(1, length - whole + 1):
+        octet = octets[:, length - back].astype(np.int8).astype(np.int32).view(np.uint32)
+        tail ^= octet << np.uint32(8 * (back - 1))
     return tail
-
-
-def _numbers(slices: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return byte strings of a number's width as those numbers, without copying them."""
-    width = kind.bit_width // 8
-    offsets = memoryview(slices.buffers()[1]).cast("i")
-    start = offsets[slices.offset]
-    data = slices.buffers()[2].slice(start, len(slices) * width)
-    return pa.Array.from_buffers(kind, len(slices), [None, data])
-
-
-def _u32(value: int) -> pa.Scalar:
-    return pa.scalar(value, pa.uint32())

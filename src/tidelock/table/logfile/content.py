@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, Final
 
 import fastavro
@@ -14,6 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidelock.base.errors import DataCorrupt, InvalidInput, RecordFromFuture
+
+RECORD_HEAD_BYTES: Final = 4
+"""The length in front of each record."""
+
+_LENGTH: Final = struct.Struct(">i")
 
 CONTENT_VERSION: Final = 3
 """The version that table versions 8 and 9 write into Avro and delete blocks."""
@@ -25,6 +31,32 @@ def encode_records(records: Sequence[bytes]) -> bytes:
     for record in records:
         parts += [struct.pack(">i", len(record)), record]
     return b"".join(parts)
+
+
+def frame_records(count: int, framed: bytes) -> bytes:
+    """Return the content of an Avro block whose records have their lengths in front already."""
+    return struct.pack(">ii", CONTENT_VERSION, count) + framed
+
+
+def record_places(content: bytes | memoryview, *, where: str) -> list[int]:
+    """Return where the records of an Avro block begin, and where one after the last would.
+
+    Raises: `DataCorrupt`, `RecordFromFuture`.
+    """
+    view = memoryview(content)
+    count, position = _opened(view, where), 8
+    places, size_of = [], _LENGTH.unpack_from
+    try:
+        for _ in range(count):
+            (size,) = size_of(view, position)
+            position += _LENGTH.size
+            places.append(position)
+            position += size
+    except struct.error:
+        position = -1
+    if position != len(view) or any(a > b for a, b in pairwise(places)):
+        raise DataCorrupt(f"{where}: the lengths of {count} records do not add up to the block's")
+    return [*places, position + _LENGTH.size]
 
 
 def decode_records(content: bytes | memoryview, *, where: str) -> list[memoryview]:

@@ -12,17 +12,18 @@ from tidelock.table.logfile.content import (
     Delete,
     encode_deletes,
     encode_parquet,
-    encode_records,
+    frame_records,
 )
 from tidelock.table.schema.avro import render_schema
-from tidelock.table.schema.rows import encode_rows
+from tidelock.table.schema.encoding import encode_framed
 
 _ROLLBACK = "0"
 
 
 def avro_block(rows: pa.Table, *, instant: str, schema: Mapping[str, Any]) -> Block:
     """Return rows, meta columns included, as Avro records of `schema`."""
-    content = encode_records(encode_rows(rows, schema, where=f"log block of {instant}"))
+    framed = encode_framed(rows, schema, where=f"log block of {instant}")
+    content = frame_records(rows.num_rows, framed)
     return Block(BlockType.AVRO, _headers(instant, schema), content)
 
 

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelock.base.errors import DataCorrupt, OutcomeUnknown, Unavailable
-from tidelock.base.outcome import Landed
-from tidelock.store.contract import Busy, ObjectStore, Overwrite, Refused, Unclear
+from tidelock.base.errors import Conflict, DataCorrupt, OutcomeUnknown
+from tidelock.base.outcome import Landed, NotLanded, Unknown
+from tidelock.store.contract import Create, Match, ObjectStore
+from tidelock.store.readback import Patience, put_checked
 from tidelock.table.timeline.instant import Action
 
 HISTORY_FOLDER: Final = ".hoodie/timeline/history"
@@ -76,7 +77,7 @@ class Manifest:
 
 
 class Archive:
-    """The history of a table. Writing is for whoever holds the table's lock."""
+    """The history of a table. Any number of processes may try to add to it."""
 
     def __init__(self, store: ObjectStore, folder: str = HISTORY_FOLDER) -> None:
         """Read nothing yet."""
@@ -95,16 +96,27 @@ class Archive:
 
         Only files that may have one of them are read, and only three columns of those.
         """
-        found: dict[str, str] = {}
+        return {
+            row["instantTime"]: row["completionTime"]
+            for row in self._among(times)
+            if _writes(row["action"])
+        }
+
+    def holds(self, times: Collection[str]) -> set[tuple[str, Action]]:
+        """Return which actions requested at these times are in the history."""
+        return {
+            (row["instantTime"], _ACTIONS[row["action"]])
+            for row in self._among(times)
+            if row["action"] in _ACTIONS
+        }
+
+    def _among(self, times: Collection[str]) -> Iterator[dict[str, Any]]:
         for table in self._tables(
             lambda file: any(file.first <= time <= file.last for time in times),
             columns=["instantTime", "completionTime", "action"],
         ):
             wanted = pc.is_in(table["instantTime"], pa.array(sorted(times), pa.string()))
-            for row in table.filter(wanted).to_pylist():
-                if _writes(row["action"]):
-                    found[row["instantTime"]] = row["completionTime"]
-        return found
+            yield from table.filter(wanted).to_pylist()
 
     def instants(self, *, after: str = "", until: str = "~") -> tuple[ArchivedInstant, ...]:
         """Return the instants completed after one time and by another, by request time.
@@ -126,8 +138,11 @@ class Archive:
         """Add completed instants to the history, and merge levels that have grown full.
 
         The instants may be deleted from the active timeline once this has returned, not before.
+        Guarantees: of two that append at once one gets a `Conflict` and has changed nothing; the
+        history never goes back to an older manifest.
+        Raises: `Conflict` if somebody else was at it, `OutcomeUnknown`, `Unavailable`.
         """
-        before = self.manifest()
+        before, tag = self._current()
         if not instants:
             return before
         files = [*before.files, self._write(_rows(instants), level=0)]
@@ -137,9 +152,22 @@ class Archive:
                 merged = self._merge(full, level + 1)
                 files = [file for file in files if file.level != level] + [merged]
         after = Manifest(before.number + 1, tuple(sorted(files, key=lambda file: file.name)))
-        self._publish(after)
+        self._publish(after, tag)
         self._sweep(after)
         return after
+
+    def _current(self) -> tuple[Manifest, str]:
+        """Return the current manifest, and the version of the object that names it ("" for none).
+
+        A manifest beyond it was left by somebody who died before its last step, which is done now.
+        """
+        found = self._store.get(f"{self._folder}/{_VERSION_NAME}")
+        tag = found.version if found else ""
+        manifest = self.manifest()
+        while self._store.head(f"{self._folder}/manifest_{manifest.number + 1}") is not None:
+            manifest = self._manifest(manifest.number + 1)
+            tag = self._point_to(manifest, tag)
+        return manifest, tag
 
     def _merge(self, files: Sequence[HistoryFile], level: int) -> HistoryFile:
         rows = pa.concat_tables([self._table(file) for file in files])
@@ -154,13 +182,18 @@ class Archive:
         pq.write_table(rows, body, store_schema=False)
         first, last = rows["instantTime"][0].as_py(), rows["instantTime"][-1].as_py()
         name = f"{first}_{last}_{level}.parquet"
-        self._put(name, body.getvalue())
+        self._put(name, body.getvalue(), Create())
         return HistoryFile(name, first, last, level, body.getbuffer().nbytes)
 
-    def _publish(self, manifest: Manifest) -> None:
+    def _publish(self, manifest: Manifest, tag: str) -> None:
         listed = [{"fileName": f.name, "fileLen": f.size_bytes} for f in manifest.files]
-        self._put(f"manifest_{manifest.number}", json.dumps({"files": listed}, indent=2).encode())
-        self._put(_VERSION_NAME, str(manifest.number).encode())
+        body = json.dumps({"files": listed}, indent=2).encode()
+        self._put(f"manifest_{manifest.number}", body, Create())
+        self._point_to(manifest, tag)
+
+    def _point_to(self, manifest: Manifest, tag: str) -> str:
+        mode = Match(tag) if tag else Create()
+        return self._put(_VERSION_NAME, str(manifest.number).encode(), mode)
 
     def _sweep(self, current: Manifest) -> None:
         """Delete what no recent manifest names: a slow reader may still follow an older one."""
@@ -178,20 +211,22 @@ class Archive:
             if outdated or (_FILE.fullmatch(name) and name not in kept):
                 self._store.delete(meta.key)
 
-    def _put(self, name: str, body: bytes) -> None:
+    def _put(self, name: str, body: bytes, mode: Create | Match) -> str:
+        """Write an object of the history and return its version."""
         key = f"{self._folder}/{name}"
-        match self._store.put(key, body, Overwrite()):
-            case Landed():
-                return
-            case Unclear(cause):
+        match put_checked(self._store, key, body, mode, patience=Patience()):
+            case Landed(version):
+                return version
+            case Unknown(cause):
                 raise OutcomeUnknown(
                     f"{self._where(key)} may or may not be written: {cause}",
                     hint="archive again: the same instants give the same file",
                 )
-            case Busy(_, cause):
-                raise Unavailable(f"{self._where(key)} was not written: {cause}")
-            case Refused():
-                raise Unavailable(f"{self._where(key)} was not written: the store refused")
+            case NotLanded(reason):
+                raise Conflict(
+                    f"{self._where(key)} was not written: {reason}",
+                    hint="somebody else archives this table; try again",
+                )
 
     def _version(self) -> int | None:
         found = self._store.get(f"{self._folder}/{_VERSION_NAME}")

@@ -1,0 +1,130 @@
+"""Keys are found where they live, and no more is read than needed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.kernel.slices import SCHEMA
+from tidelock.base.errors import Unsupported
+from tidelock.kernel.context import BloomSettings, FileSettings, WriteContext
+from tidelock.kernel.lookup import (
+    BucketRule,
+    IndexKind,
+    bucket_groups,
+    key_range,
+    keys_found,
+    slice_keys,
+)
+from tidelock.kernel.write import append_log, create_base
+from tidelock.store.memory import MemoryStore
+from tidelock.table.filegroup.slice import BaseFile, FileSlice
+from tidelock.table.index.bucket import fixed_file_id
+from tidelock.table.naming import data_file
+from tidelock.table.schema.avro import avro_schema, render_schema
+from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta, without_meta
+
+USER = without_meta(SCHEMA)
+CONTEXT = WriteContext(
+    "20260101000000000",
+    1,
+    with_meta(USER),
+    render_schema(avro_schema(USER, table="t")),
+    settings=FileSettings(bloom=BloomSettings(entries=1_000, rate=0.001)),
+)
+
+
+def rows(keys: list[str]) -> pa.Table:
+    lead = pa.table({RECORD_KEY: keys, PARTITION_PATH: [""] * len(keys)})
+    for field in USER:
+        lead = lead.append_column(field, pa.nulls(len(keys), field.type))
+    return lead
+
+
+def written(store: MemoryStore, keys: list[str]) -> FileSlice:
+    (made,) = create_base(store, CONTEXT, partition="", file_id="f-0", slot=0, rows=[rows(keys)])
+    file = data_file("", made.stat.path or "", made.stat.file_size_in_bytes or 0)
+    assert isinstance(file, BaseFile)
+    return FileSlice("", "f-0", file.instant, file)
+
+
+@pytest.mark.parametrize("kind", [IndexKind.SIMPLE, IndexKind.BLOOM])
+def test_keys_of_a_base_file_are_found_by_their_place(kind: IndexKind) -> None:
+    store = MemoryStore()
+    piece = written(store, [f"k{n}" for n in range(20)])
+    asked = pa.array(["nobody", "k7", "zzz", "k19"])
+    assert sorted(keys_found(store, piece, asked, kind).to_pylist()) == [1, 3]
+    assert keys_found(store, piece, pa.array([], pa.string()), kind).to_pylist() == []
+
+
+def test_a_filter_that_excludes_every_key_saves_reading_the_keys() -> None:
+    asked: list[str] = []
+    store = MemoryStore(observe=asked.append)
+    piece = written(store, [f"k{n}" for n in range(20)])
+    asked.clear()
+    assert keys_found(store, piece, pa.array(["k7x"]), IndexKind.BLOOM).to_pylist() == []
+    by_filter = asked.count("get")
+    asked.clear()
+    keys_found(store, piece, pa.array(["k7x"]), IndexKind.SIMPLE)
+    assert by_filter < asked.count("get")
+
+
+def test_row_groups_outside_the_keys_are_not_read() -> None:
+    store = MemoryStore()
+    sink = pa.BufferOutputStream()
+    table = pa.table({RECORD_KEY: [f"k{n:02}" for n in range(40)]})
+    pq.write_table(table, sink, row_group_size=10)
+    body = sink.getvalue().to_pybytes()
+    with store.upload("f-0_0-0-0_1.parquet") as upload:
+        upload.write(body)
+        upload.finish()
+    file = data_file("", "f-0_0-0-0_1.parquet", len(body))
+    assert isinstance(file, BaseFile)
+    piece = FileSlice("", "f-0", "1", file)
+    within = key_range(pa.array(["k15", "k21"]))
+    found = [key for chunk in slice_keys(store, piece, within) for key in chunk.to_pylist()]
+    assert found == [f"k{n}" for n in range(10, 30)]
+    assert sum(len(chunk) for chunk in slice_keys(store, piece)) == 40
+
+
+def test_a_group_without_a_base_file_has_the_keys_of_its_logs() -> None:
+    store = MemoryStore()
+    group = FileSlice("", "f-0", CONTEXT.instant, None)
+    made = append_log(store, CONTEXT, group, slot=0, rows=rows(["a", "b"]))
+    log = data_file("", made.stat.path or "", made.stat.file_size_in_bytes or 0)
+    piece = FileSlice("", "f-0", CONTEXT.instant, None, (log,))  # type: ignore[arg-type]
+    assert keys_found(store, piece, pa.array(["x", "b"]), IndexKind.SIMPLE).to_pylist() == [1]
+
+
+def test_a_base_file_without_keys_is_refused() -> None:
+    store = MemoryStore()
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": ["a"]}), sink)
+    body = sink.getvalue().to_pybytes()
+    with store.upload("f-0_0-0-0_1.parquet") as upload:
+        upload.write(body)
+        upload.finish()
+    file = BaseFile("", "f-0_0-0-0_1.parquet", "f-0", "0-0-0", "1", len(body))
+    with pytest.raises(Unsupported, match="cannot be found by key"):
+        keys_found(store, FileSlice("", "f-0", "1", file), pa.array(["a"]), IndexKind.SIMPLE)
+
+
+def test_buckets_have_their_fixed_group_unless_another_is_known() -> None:
+    rule = BucketRule(8, (), ("id",), {("p", 5): "00000005-else-0"})
+    keyed = pa.table({RECORD_KEY: ["1", "TXN-001", "TXN-001"], PARTITION_PATH: ["p", "p", "q"]})
+    assert bucket_groups(keyed, rule).to_pylist() == [
+        fixed_file_id(0),
+        "00000005-else-0",
+        fixed_file_id(5),
+    ]
+
+
+def test_some_fields_of_a_composite_key_choose_the_bucket() -> None:
+    keyed = pa.table(
+        {RECORD_KEY: ["id:TXN-001,acc:A", "id:TXN-001,acc:B"], PARTITION_PATH: ["", ""]}
+    )
+    by_one = bucket_groups(keyed, BucketRule(8, ("id",), ("id", "acc")))
+    assert by_one.to_pylist() == [fixed_file_id(5), fixed_file_id(5)]
+    by_all = bucket_groups(keyed, BucketRule(8, (), ("id", "acc")))
+    assert by_all[0] != by_all[1]
