@@ -1,0 +1,201 @@
+"""Appending to the ledger: the create-if-absent that decides everything (C8-C15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from tidelock.base.clock import Now
+from tidelock.base.errors import TidelockError, Unavailable
+from tidelock.base.outcome import Landed, Unknown
+from tidelock.store.contract import Busy, Create, PutReply, Refused, StoredObject, Unclear
+from tidelock.txn.effects import CheckHeld, Delete, DrawName, Get, Pause, Put, ReadClock, Steps
+from tidelock.txn.entry import Commit, Entry, Fact, Foreign, Plan, Rollback, encode, entry_key
+from tidelock.txn.fold import later
+from tidelock.txn.heartbeat import heartbeat_key
+from tidelock.txn.reading import catch_up, decoded, load, look_at_checkpoint
+from tidelock.txn.view import View
+
+D = TypeVar("D")
+
+_UNCLEAR_MAX: Final = 6
+_PAUSE_MS: Final = 50.0
+_JITTER_MS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The fact stands, as this entry."""
+
+    view: View
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Declined(Generic[D]):
+    """Judged against what others appended, the fact was not appended."""
+
+    view: View
+    why: D
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """Nobody can tell yet whether the fact stands as entry `position`."""
+
+    view: View
+    position: int
+    outcome: Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class No(Generic[D]):
+    """What a proposer answers when it does not want to append any more."""
+
+    why: D
+
+
+Proposer: TypeAlias = Callable[[View], Fact | No[D]]
+"""Looks at the ledger as it is and says what to append, or why nothing (pure)."""
+
+
+def append(
+    view: View, propose: Proposer[D], *, owner: str
+) -> Steps[Appended | Declined[D] | Doubtful]:
+    """Append what `propose` says, judged against every entry below it.
+
+    Guarantees: `Appended` and `Declined` are certain. `Doubtful` is not: nothing may be cleaned up
+    until the entry has been read.
+    """
+    nonce: str = yield DrawName()
+    losses, trusted = 0, view.position
+    while True:
+        fact = propose(view)
+        if isinstance(fact, No):
+            anew = yield from _read_anew(view, trusted)
+            if anew is None:
+                return Declined(view, fact.why)
+            view, trusted = anew, anew.position
+            continue
+        time = yield from _time(view, fact, nonce)
+        entry = Entry(
+            position=view.position + 1,
+            time=time,
+            owner=owner,
+            nonce=nonce,
+            before=view.fold.nonce,
+            published=view.published,
+            fact=fact,
+        )
+        yield CheckHeld()
+        came = yield from _create(entry)
+        if isinstance(fact, Plan) and (not isinstance(came, Entry) or came.nonce != nonce):
+            yield Delete(heartbeat_key(time))
+        if isinstance(came, Unknown):
+            return Doubtful(view, entry.position, came)
+        if came is None:
+            # C12: refused, yet nothing is there: the name lies behind the boundary.
+            view = yield from load()
+            trusted = view.position
+            continue
+        if came.nonce != nonce:
+            if not view.fold.precedes(came):
+                view = yield from load()  # C12: this process was left behind the boundary
+                trusted = view.position
+                continue
+            view = yield from catch_up(view.after(came))
+            losses += 1
+            if losses > 1:
+                yield Pause(_JITTER_MS)
+            continue
+        # C14: a name that was deleted can be created again. Behind the boundary it is void.
+        try:
+            view = yield from look_at_checkpoint(view)
+        except TidelockError as error:
+            return Doubtful(view, entry.position, Unknown(f"the boundary is not known: {error}"))
+        if view.boundary >= entry.position:
+            # Nobody reads below the boundary, but the fewer ghosts lie there the better.
+            yield Delete(entry_key(entry.position))
+            view = yield from load()
+            trusted = view.position
+            continue
+        return Appended(view.after(entry), entry)
+
+
+def _read_anew(view: View, trusted: int) -> Steps[View | None]:
+    """Return the ledger read again if entries above `trusted` may lie behind the boundary (C27).
+
+    None if there is no doubt about them.
+    """
+    if view.position <= trusted:
+        return None
+    view = yield from look_at_checkpoint(view)
+    return (yield from load()) if view.boundary > trusted else None
+
+
+def _time(view: View, fact: Fact, nonce: str) -> Steps[str]:
+    """Return the entry's time (C4). A plan's is a request time, so it must be nobody else's."""
+    now: Now = yield ReadClock()
+    time = view.fold.next_time(now.wall_epoch_ms, above=_floor(fact))
+    while isinstance(fact, Plan):
+        if view.fold.is_settled(time):
+            time = later(0, time)
+            continue
+        reply: PutReply = yield Put(heartbeat_key(time), nonce.encode(), Create())
+        if isinstance(reply, Landed):
+            break
+        if isinstance(reply, Busy):
+            yield Pause(_PAUSE_MS)
+        time = later(0, time)
+    return time
+
+
+def _floor(fact: Fact) -> str:
+    """Return the time that the entry's must exceed: a decision is later than the request (C44)."""
+    match fact:
+        case Commit(instant=instant) | Rollback(instant=instant):
+            return instant
+        case Foreign(completion=completion):
+            return completion
+        case _:
+            return ""
+
+
+def _create(entry: Entry) -> Steps[Entry | Unknown | None]:
+    """Create the entry's object; return the entry that is there, ours or another's.
+
+    None means that the name was refused and nothing is there.
+    """
+    key, body = entry_key(entry.position), encode(entry)
+    unclear: list[str] = []
+    cause = ""
+    for attempt in range(_UNCLEAR_MAX):
+        refused = ""
+        try:
+            reply: PutReply = yield Put(key, body, Create())
+            match reply:
+                case Landed():
+                    return entry
+                case Busy(cause=cause):
+                    yield Pause(_PAUSE_MS * 2**attempt)
+                    continue
+                case Unclear(cause):
+                    unclear.append(cause)
+                case Refused():
+                    # A hop may have turned our own success into this answer.
+                    refused = "refused"
+            found: StoredObject | None = yield Get(key)
+        except TidelockError as error:
+            if not unclear and not refused:
+                raise
+            return Unknown(f"{refused or unclear[-1]}; then: {error}")
+        if found is not None:
+            return entry if found.body == body else decoded(found.body, entry.position)
+        if not unclear:
+            return None
+        # Our bytes are not there and nobody else's are: the same write may be sent again.
+        yield Pause(_PAUSE_MS * 2**attempt)
+    if unclear:
+        return Unknown(unclear[-1])
+    raise Unavailable(f"{key} was not written: {cause}", hint="try again later")

@@ -1,0 +1,156 @@
+"""The checkpoint: the fold up to a position, for those who come later (C20-C23). Pure.
+
+Instants are kept as differences of their digits, since there may be many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidelock.base.errors import DataCorrupt, RecordFromFuture
+from tidelock.table.timeline.instant import Action
+from tidelock.txn.fields import Fields, encode_groups
+from tidelock.txn.fold import Fold, Pending, Waiting
+from tidelock.txn.grown import Grown
+
+CHECKPOINT_KEY: Final = ".hoodie/.tidelock/checkpoint.json"
+CHECKPOINT_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A fold of which every commit is on the timeline, and a name for this very write."""
+
+    fold: Fold
+    nonce: str
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """Return the bytes of a checkpoint."""
+    fold = checkpoint.fold
+    record = {
+        "format": CHECKPOINT_FORMAT,
+        "nonce": checkpoint.nonce,
+        "position": fold.position,
+        "boundary": fold.boundary,
+        "time": fold.time,
+        "last": fold.nonce,
+        "archived": fold.archived,
+        "schema": fold.schema_id,
+        "foreign": fold.foreign,
+        "token": fold.token,
+        "committed": _packed(fold.committed),
+        "void": _packed(fold.void),
+        "plans": [_plan_fields(plan) for _, plan in sorted(fold.plans.items())],
+        "turns": [_turn_fields(turn) for turn in fold.turns],
+    }
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(body: bytes, *, where: str) -> Checkpoint:
+    """Return the checkpoint in `body`. Raises: `DataCorrupt` naming `where`."""
+    fields = Fields.parse(body, where)
+    if fields.whole("format") > CHECKPOINT_FORMAT:
+        raise RecordFromFuture(
+            f"{where} has format {fields.whole('format')}, which this release does not know",
+            hint="upgrade tidelock on this machine",
+        )
+    plans = [_plan(each) for each in _objects(fields, "plans")]
+    fold = Fold(
+        position=fields.whole("position"),
+        time=fields.time("time"),
+        nonce=fields.text("last"),
+        committed=_unpacked(fields, "committed"),
+        void=_unpacked(fields, "void"),
+        plans={plan.instant: plan for plan in plans},
+        turns=tuple(_turn(each) for each in _objects(fields, "turns")),
+        boundary=fields.whole("boundary"),
+        archived=fields.text("archived"),
+        schema_id=fields.text("schema"),
+        foreign=fields.flag("foreign"),
+        token=fields.whole("token"),
+    )
+    return Checkpoint(fold, fields.text("nonce"))
+
+
+def _packed(instants: Iterable[str]) -> list[str]:
+    """Return sorted instants, each without the beginning it shares with the one before."""
+    packed: list[str] = []
+    before = ""
+    for instant in sorted(instants):
+        shared = 0
+        if len(instant) == len(before):
+            while instant[shared] == before[shared]:
+                shared += 1
+        packed.append(instant[shared:])
+        before = instant
+    return packed
+
+
+def _unpacked(fields: Fields, name: str) -> Grown:
+    instants: list[str] = []
+    before = ""
+    for piece in fields.texts(name):
+        whole = before[: len(before) - len(piece)] + piece if len(piece) < len(before) else piece
+        if not (whole.isascii() and whole.isdecimal()):
+            raise DataCorrupt(f"{fields.where}: {name} has {piece[:40]!r}, which is no instant")
+        instants.append(whole)
+        before = whole
+    return Grown.of(instants)
+
+
+def _objects(fields: Fields, name: str) -> list[Fields]:
+    held = fields.raw(name)
+    if not isinstance(held, list) or not all(isinstance(each, dict) for each in held):
+        raise DataCorrupt(f"{fields.where}: {name} is not a list of objects")
+    return [Fields(each, f"{fields.where}, {name}") for each in held]
+
+
+def _plan_fields(plan: Pending) -> dict[str, Any]:
+    return {
+        "instant": plan.instant,
+        "action": plan.action.value,
+        "targets": encode_groups(plan.targets),
+        "removable": plan.removable,
+        "position": plan.position,
+        "attempt": plan.attempt,
+        "owner": plan.owner,
+    }
+
+
+def _plan(fields: Fields) -> Pending:
+    action = fields.text("action")
+    if action not in [each.value for each in Action]:
+        raise DataCorrupt(f"{fields.where}: {action!r} is not an action")
+    return Pending(
+        instant=fields.time("instant"),
+        action=Action(action),
+        targets=fields.groups("targets"),
+        removable=fields.flag("removable"),
+        position=fields.whole("position"),
+        attempt=fields.whole("attempt"),
+        owner=fields.text("owner"),
+    )
+
+
+def _turn_fields(turn: Waiting) -> dict[str, Any]:
+    return {
+        "position": turn.position,
+        "instant": turn.instant,
+        "owner": turn.owner,
+        "groups": encode_groups(turn.groups),
+        "partitions": sorted(turn.partitions),
+    }
+
+
+def _turn(fields: Fields) -> Waiting:
+    return Waiting(
+        position=fields.whole("position"),
+        instant=fields.time("instant"),
+        owner=fields.text("owner"),
+        groups=fields.groups("groups"),
+        partitions=frozenset(fields.texts("partitions")),
+    )

@@ -1,0 +1,144 @@
+"""Committing a write: judged against every commit since it began, then appended (C47-C53)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from tidelock.store.contract import ObjectMeta
+from tidelock.table.markers import marker_folder, parse_marker
+from tidelock.table.timeline.container import encode
+from tidelock.table.timeline.instant import Instant
+from tidelock.table.timeline.metadata import CommitMetadata, TimelineRecord
+from tidelock.txn.appending import Appended, Declined, Doubtful, No, append
+from tidelock.txn.conflict import judge
+from tidelock.txn.draft import CommitDraft, Overtaken
+from tidelock.txn.effects import Delete, List, Steps
+from tidelock.txn.entry import INLINE_BYTES_MAX, Commit, Content, Entry, Fact, Inline, Rollback
+from tidelock.txn.fold import lawful
+from tidelock.txn.hudirules import hudi_refuses
+from tidelock.txn.publishing import put_settled, stored_content
+from tidelock.txn.reading import history
+from tidelock.txn.rules import Candidate
+from tidelock.txn.strategy import Strategy
+from tidelock.txn.verdict import Fine, Party, Rebase, Refuse, Report, Yield
+from tidelock.txn.view import View, past_of
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges one commit against a ledger that grows, looking at each entry once."""
+
+    candidate: Candidate
+    base: int
+    cleared: Collection[int] = frozenset()
+    strategy: Strategy = Strategy.SOLVE
+    judged: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        """Begin after the position that the writer had read when it read the table."""
+        self.judged = self.base
+
+    def verdict(self, view: View) -> Overtaken | None:
+        """Return what stands against the commit in `view`; None if nothing does."""
+        entries = view.since(self.judged)
+        if entries is None:
+            return Overtaken(self._forgotten(), view.position, base_forgotten=True)
+        return self.look_at(entries, view)
+
+    def look_at(self, entries: Sequence[Entry], view: View) -> Overtaken | None:
+        """Judge entries that were not looked at before."""
+        past = [each for entry in entries if (each := past_of(entry)) is not None]
+        found = judge(self.candidate, past, cleared=self.cleared)
+        if self.strategy is not Strategy.SOLVE:
+            refused = hudi_refuses(self.candidate, past, view.fold.plans, self.strategy)
+            found = refused or found
+        if not isinstance(found, Fine):
+            return Overtaken(found, view.position, str(found.report))
+        self.judged = view.position
+        return None
+
+    def _forgotten(self) -> Rebase:
+        cause = "more was committed since it began than is remembered"
+        return Rebase(self.report(cause), self.candidate.footprint.written, rerun=True)
+
+    def report(self, cause: str, others: tuple[Party, ...] = ()) -> Report:
+        """Return a report that names only this commit."""
+        mine = Party(self.candidate.instant, self.candidate.footprint.deed, self.candidate.owner)
+        return Report(mine, others, cause=cause, advice="start over on the table as it is now")
+
+
+def commit(
+    view: View, judge_: Judge, fact: Commit, *, owner: str
+) -> Steps[Appended | Declined[Overtaken] | Doubtful]:
+    """Append the commit, or say what came between."""
+    # A long write may reach back further than the entries that are kept in memory.
+    entries = yield from history(view, judge_.judged)
+    if entries is not None and (overtaken := judge_.look_at(entries, view)) is not None:
+        return Declined(view, overtaken)
+
+    def propose(seen: View) -> Fact | No[Overtaken]:
+        problem = lawful(fact, seen.fold, owner=owner)
+        if problem is not None:
+            return No(_unlawful(judge_, fact, seen, problem))
+        overtaken = judge_.verdict(seen)
+        return fact if overtaken is None else No(overtaken)
+
+    return (yield from append(view, propose, owner=owner))
+
+
+def _unlawful(judge_: Judge, fact: Commit, view: View, problem: str) -> Overtaken:
+    by = tuple(
+        Party(entry.fact.instant, fact.footprint.deed, entry.owner, entry.position, entry.time)
+        for entry in view.tail
+        if isinstance(entry.fact, Rollback) and entry.fact.instant == fact.instant
+    )
+    report = judge_.report(problem, by)
+    if fact.instant in view.fold.plans:
+        return Overtaken(Yield(report), view.position, problem)
+    if fact.instant in view.fold.committed:
+        return Overtaken(Refuse(report), view.position, problem)
+    groups = judge_.candidate.footprint.written
+    return Overtaken(Rebase(report, groups), view.position, problem)
+
+
+def store_content(instant: str, metadata: TimelineRecord) -> Steps[Content]:
+    """Return the bytes of the completed instant, in the entry or stored beside it."""
+    body = encode(metadata)
+    if len(body) <= INLINE_BYTES_MAX:
+        return Inline(body)
+    stored = stored_content(instant, body)
+    yield from put_settled(stored.key, body)
+    return stored
+
+
+def remove_strays(instant: Instant, metadata: TimelineRecord) -> Steps[tuple[str, ...]]:
+    """Delete data files that have a marker but no place in the metadata; return the markers.
+
+    They are left by tasks that were tried twice. After the commit they would be read.
+    """
+    folder = marker_folder(instant.requested)
+    listed: tuple[ObjectMeta, ...] = yield List(folder)
+    named = set(_paths(metadata))
+    for meta in listed:
+        marker = parse_marker(meta.key.removeprefix(folder))
+        if marker is not None and marker.data_key not in named:
+            yield Delete(marker.data_key)
+    return tuple(meta.key for meta in listed)
+
+
+def _paths(metadata: TimelineRecord) -> list[str]:
+    if not isinstance(metadata, CommitMetadata):
+        return []
+    return [
+        path
+        for stats in metadata.partition_to_write_stats.values()
+        for stat in stats
+        for path in (stat.path, *(stat.cdc_stats or ()))
+        if path
+    ]
+
+
+def candidate_of(instant: str, draft: CommitDraft, *, base_schema: str, owner: str) -> Candidate:
+    """Return a draft as the conflict rules see it."""
+    return Candidate(instant, draft.footprint(), draft.schema_id, base_schema, owner)

@@ -1,0 +1,399 @@
+"""Entries of the ledger and their bytes (C1-C6). Pure.
+
+An entry is a header, the same for all, and a fact. The decoder accepts an entry or raises
+`DataCorrupt`; a fact of a kind it does not know was written by a newer version and is never
+skipped, since what it decides would be missing from the fold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, assert_never
+
+from tidelock.base.errors import DataCorrupt, RecordFromFuture
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.instant import Action
+from tidelock.txn.fields import Fields, encode_footprint, encode_groups
+from tidelock.txn.footprint import NO_GROUPS, Footprint
+
+LEDGER_FOLDER: Final = ".hoodie/.tidelock/ledger"
+ENTRY_FORMAT: Final = 1
+POSITION_DIGITS: Final = 20
+
+INLINE_BYTES_MAX: Final = 256 * 1024
+"""Metadata up to this size lies in the ledger entry, so publishing needs no further read."""
+
+_NAME: Final = re.compile(r"(\d{20})\.json", re.ASCII)
+
+
+class Inline:
+    """The bytes of a completed instant, in the entry itself.
+
+    They are kept as the entry has them, packed, until somebody wants them: every writer reads every
+    entry, and few have to publish one.
+    """
+
+    __slots__ = ("_data", "_text")
+    __match_args__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        """Hold these bytes."""
+        self._data: bytes | None = data
+        self._text = ""
+
+    @classmethod
+    def packed(cls, text: str) -> Inline:
+        """Hold bytes as an entry has them."""
+        held = cls(b"")
+        held._data, held._text = None, text
+        return held
+
+    @property
+    def data(self) -> bytes:
+        """The bytes. Raises: `DataCorrupt` if they were not packed by `text`."""
+        if self._data is None:
+            try:
+                packed = b64decode(self._text, validate=True)
+                self._data = zlib.decompressobj().decompress(packed, INLINE_BYTES_MAX + 1)
+            except (ValueError, zlib.error) as error:
+                raise DataCorrupt(f"the content of a ledger entry is broken: {error}") from error
+            if len(self._data) > INLINE_BYTES_MAX:
+                raise DataCorrupt(
+                    f"the content of a ledger entry has over {INLINE_BYTES_MAX} bytes"
+                )
+        return self._data
+
+    @property
+    def text(self) -> str:
+        """The bytes as an entry has them."""
+        if not self._text:
+            # The same few lines of Avro schema are in every instant, so the lightest level does.
+            self._text = b64encode(zlib.compress(self.data, 1)).decode("ascii")
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the bytes."""
+        return isinstance(other, Inline) and self.data == other.data
+
+    def __hash__(self) -> int:
+        """Agree with equality."""
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        """Say how many they are."""
+        return f"Inline({len(self.data)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The bytes of a completed instant in an object of their own, and what they must be."""
+
+    key: str
+    sha256: str
+    size_bytes: int
+
+
+Content: TypeAlias = Inline | Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A table-service plan; its request time is this entry's time, and `content` its request."""
+
+    action: Action
+    targets: frozenset[GroupId]
+    content: Content
+    removable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """This owner now executes the plan, as its attempt number `attempt`."""
+
+    instant: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The instant is complete at this entry's time.
+
+    `base` is the position up to which the writer had read the ledger when it read the table;
+    `rebased` counts how often it was overtaken before; `token` is that of the table's lock, 0
+    without one.
+    """
+
+    instant: str
+    action: Action
+    attempt: int
+    footprint: Footprint
+    content: Content
+    schema_id: str = ""
+    base: int = 0
+    rebased: int = 0
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The instant will never complete; its files may go.
+
+    With `attempt` only that attempt at a plan is over, and the plan stays.
+    """
+
+    instant: str
+    reason: str = ""
+    attempt: int | None = None
+    overtaken_by: tuple[str, ...] = ()
+    groups: frozenset[GroupId] = NO_GROUPS
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A commit that somebody who knows no ledger completed, taken into the order."""
+
+    instant: str
+    action: Action
+    completion: str
+    footprint: Footprint
+    schema_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Entries up to `position` are folded in the checkpoint and may be deleted.
+
+    Instants requested before `archived` are decided for ever.
+    """
+
+    position: int
+    archived: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An overtaken writer asks for the next turn on file groups. Courtesy: it decides nothing."""
+
+    instant: str
+    groups: frozenset[GroupId]
+    partitions: frozenset[str] = frozenset()
+
+
+Fact: TypeAlias = Plan | Claim | Commit | Rollback | Foreign | Boundary | Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry: its place, its time, who wrote it, and the fact it states.
+
+    `nonce` is unlike that of any other write, `before` is the nonce of the entry below ("" for the
+    first): together they make a chain that an entry written behind the boundary cannot join.
+    `published` is a position up to which everything was on the timeline when this was written.
+    """
+
+    position: int
+    time: str
+    owner: str
+    nonce: str
+    before: str
+    published: int
+    fact: Fact
+
+
+def entry_key(position: int) -> str:
+    """Return the object of the entry at `position`."""
+    return f"{LEDGER_FOLDER}/{position:0{POSITION_DIGITS}}.json"
+
+
+def position_of(key: str) -> int | None:
+    """Return the position of an entry's object; None if it is none."""
+    found = _NAME.fullmatch(key.rpartition("/")[2])
+    return None if found is None else int(found[1])
+
+
+def encode(entry: Entry) -> bytes:
+    """Return the bytes of an entry: one line of JSON."""
+    kind, fields = _fact_fields(entry.fact)
+    record = {
+        "format": ENTRY_FORMAT,
+        "n": entry.position,
+        "time": entry.time,
+        "owner": entry.owner,
+        "nonce": entry.nonce,
+        "before": entry.before,
+        "published": entry.published,
+        "kind": kind,
+        **fields,
+    }
+    return _ENCODER.encode(record).encode()
+
+
+def decode(body: bytes, *, where: str) -> Entry:
+    """Return the entry in `body`.
+
+    Fields it does not know are left alone. Raises: `DataCorrupt` naming `where`,
+    `RecordFromFuture` for a newer format or a kind of fact it does not know.
+    """
+    fields = Fields.parse(body, where)
+    if fields.whole("format") > ENTRY_FORMAT:
+        raise _from_future(where, f"has format {fields.whole('format')}")
+    try:
+        fact = _fact(fields)
+    except ValueError as error:
+        raise DataCorrupt(f"{where} is no ledger entry: {error}") from error
+    return Entry(
+        position=fields.whole("n"),
+        time=fields.time("time"),
+        owner=fields.text("owner"),
+        nonce=fields.text("nonce"),
+        before=fields.text("before"),
+        published=fields.whole("published"),
+        fact=fact,
+    )
+
+
+def _from_future(where: str, what: str) -> RecordFromFuture:
+    return RecordFromFuture(
+        f"{where} {what}, which this release does not know",
+        hint="upgrade tidelock on this machine",
+    )
+
+
+def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
+    match fact:
+        case Plan(action, targets, content, removable):
+            return "plan", {
+                "action": action.value,
+                "targets": encode_groups(targets),
+                "content": _content_fields(content),
+                "removable": removable,
+            }
+        case Claim(instant, attempt):
+            return "claim", {"instant": instant, "attempt": attempt}
+        case Commit():
+            return "commit", {
+                "instant": fact.instant,
+                "action": fact.action.value,
+                "attempt": fact.attempt,
+                "footprint": encode_footprint(fact.footprint),
+                "content": _content_fields(fact.content),
+                "schema": fact.schema_id,
+                "base": fact.base,
+                "rebased": fact.rebased,
+                **({"token": fact.token} if fact.token else {}),
+            }
+        case Rollback(instant, reason, attempt, overtaken_by, groups):
+            return "rollback", {
+                "instant": instant,
+                "reason": reason,
+                "attempt": attempt,
+                "overtakenBy": list(overtaken_by),
+                "groups": encode_groups(groups),
+            }
+        case Foreign(instant, action, completion, footprint, schema_id):
+            return "foreign", {
+                "instant": instant,
+                "action": action.value,
+                "completion": completion,
+                "footprint": encode_footprint(footprint),
+                "schema": schema_id,
+            }
+        case Boundary(position, archived):
+            return "boundary", {"position": position, "archived": archived}
+        case Turn(instant, groups, partitions):
+            return "turn", {
+                "instant": instant,
+                "groups": encode_groups(groups),
+                "partitions": sorted(partitions),
+            }
+        case _:
+            assert_never(fact)
+
+
+def _fact(fields: Fields) -> Fact:
+    kind = fields.text("kind")
+    match kind:
+        case "plan":
+            return Plan(
+                _action(fields),
+                fields.groups("targets"),
+                _content(fields.below("content")),
+                fields.flag("removable"),
+            )
+        case "claim":
+            return Claim(fields.time("instant"), fields.whole("attempt"))
+        case "commit":
+            return _commit(fields)
+        case "rollback":
+            attempt = fields.raw("attempt")
+            return Rollback(
+                fields.time("instant"),
+                fields.text("reason"),
+                None if attempt is None else fields.whole("attempt"),
+                tuple(fields.texts("overtakenBy")),
+                fields.groups("groups"),
+            )
+        case "foreign":
+            return Foreign(
+                fields.time("instant"),
+                _action(fields),
+                fields.time("completion"),
+                fields.footprint("footprint"),
+                fields.text("schema"),
+            )
+        case "boundary":
+            return Boundary(fields.whole("position"), fields.text("archived"))
+        case "turn":
+            return Turn(
+                fields.time("instant"),
+                fields.groups("groups"),
+                frozenset(fields.texts("partitions")),
+            )
+        case _:
+            raise _from_future(fields.where, f"is of kind {kind!r}")
+
+
+def _commit(fields: Fields) -> Commit:
+    return Commit(
+        instant=fields.time("instant"),
+        action=_action(fields),
+        attempt=fields.whole("attempt"),
+        footprint=fields.footprint("footprint"),
+        content=_content(fields.below("content")),
+        schema_id=fields.text("schema"),
+        base=fields.whole("base"),
+        rebased=fields.whole("rebased"),
+        token=fields.whole("token") if "token" in fields.values else 0,
+    )
+
+
+def _action(fields: Fields) -> Action:
+    name = fields.text("action")
+    if name not in _ACTIONS:
+        raise _from_future(fields.where, f"has the action {name!r}")
+    return _ACTIONS[name]
+
+
+def _content_fields(content: Content) -> dict[str, Any]:
+    match content:
+        case Inline():
+            return {"packed": content.text}
+        case Stored(key, sha256, size_bytes):
+            return {"key": key, "sha256": sha256, "size": size_bytes}
+        case _:
+            assert_never(content)
+
+
+def _content(fields: Fields) -> Content:
+    if fields.raw("packed") is not None:
+        return Inline.packed(fields.text("packed"))
+    return Stored(fields.text("key"), fields.text("sha256"), fields.whole("size"))
+
+
+_ACTIONS: Final[Mapping[str, Action]] = {action.value: action for action in Action}
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)

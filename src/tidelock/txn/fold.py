@@ -1,0 +1,304 @@
+"""The ledger so far, in few words, and the one rule: what may be appended to it (C7-C19). Pure.
+
+Folding all entries up to a position gives the same value for everyone who read them. An entry is
+lawful against the fold of everything below it, or it is not appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, assert_never
+
+from tidelock.base.errors import InvariantBroken
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.instant import Action, format_time, parse_time
+from tidelock.txn.entry import (
+    Boundary,
+    Claim,
+    Commit,
+    Entry,
+    Fact,
+    Foreign,
+    Plan,
+    Rollback,
+    Turn,
+)
+from tidelock.txn.footprint import Deed
+from tidelock.txn.grown import Grown
+
+TURNS_MAX: Final = 64
+"""Turns that are remembered. Those of dead writers are ignored anyway, and pushed out in time."""
+
+BEGINNING: Final = "00010101000000000"
+"""The time of a ledger without entries: before every instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A table-service plan that is neither complete nor undone."""
+
+    instant: str
+    action: Action
+    targets: frozenset[GroupId]
+    removable: bool
+    position: int
+    attempt: int = 0
+    """The last attempt at it; 0 before the first."""
+    owner: str = ""
+    """Who executes it; "" when nobody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A writer that was overtaken and asked for a turn."""
+
+    position: int
+    instant: str
+    owner: str
+    groups: frozenset[GroupId]
+    partitions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Everything that matters of the entries 1 to `position`."""
+
+    position: int = 0
+    time: str = BEGINNING
+    nonce: str = ""
+    """The nonce of the last entry; the next one names it."""
+    committed: Grown = field(default_factory=Grown)
+    """Instants that completed, ours and foreign, requested at or after `archived`."""
+    void: Grown = field(default_factory=Grown)
+    """Instants that never will complete."""
+    plans: Mapping[str, Pending] = field(default_factory=dict)
+    turns: tuple[Waiting, ...] = ()
+    boundary: int = 0
+    archived: str = ""
+    """Every instant requested before this is decided."""
+    schema_id: str = ""
+    token: int = 0
+    """The largest token of the table's lock under which anything was committed."""
+    foreign: bool = False
+    """Somebody who knows no ledger has written the table."""
+
+    def after(self, entry: Entry) -> Fold:
+        """Return the fold with one more entry. Raises: `InvariantBroken` for the wrong one."""
+        if not self.precedes(entry) or entry.time <= self.time:
+            raise InvariantBroken(
+                f"ledger entry {entry.position} of {entry.time} cannot follow {self.position} of"
+                f" {self.time}"
+            )
+        return replace(
+            self,
+            position=entry.position,
+            time=entry.time,
+            nonce=entry.nonce,
+            **_changes(self, entry),
+        )
+
+    def precedes(self, entry: Entry) -> bool:
+        """Tell whether `entry` was written on top of exactly this (C6)."""
+        return entry.position == self.position + 1 and entry.before == self.nonce
+
+    def next_time(self, wall_epoch_ms: int, *, above: str = "") -> str:
+        """Return the time of the next entry: the clock's, but later than all before (C4)."""
+        return later(wall_epoch_ms, self.time, above)
+
+    def is_settled(self, instant: str) -> bool:
+        """Tell whether an instant's fate is known."""
+        return instant in self.committed or instant in self.void or instant < self.archived
+
+
+def later(wall_epoch_ms: int, *than: str) -> str:
+    """Return the clock's time, or one millisecond after the latest of `than` if that is later."""
+    floor = max(than)
+    now = format_time(wall_epoch_ms)
+    return now if now > floor else format_time(parse_time(floor) + 1)
+
+
+def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
+    """Return what a fact changes in the fold."""
+    fact = entry.fact
+    match fact:
+        case Plan(action, targets, removable=removable):
+            plan = Pending(entry.time, action, targets, removable, entry.position)
+            return {"plans": {**fold.plans, entry.time: plan}}
+        case Claim(instant, attempt):
+            claimed = replace(fold.plans[instant], attempt=attempt, owner=entry.owner)
+            return {"plans": {**fold.plans, instant: claimed}}
+        case Commit():
+            if fact.action is Action.SAVEPOINT:
+                return {}  # it bears the request time of the commit that it keeps
+            return {
+                "committed": fold.committed.add(fact.instant),
+                "plans": _without(fold.plans, fact.instant),
+                "turns": _served(fold.turns, fact.instant, entry.owner),
+                "schema_id": _schema(fold, fact),
+                "token": max(fold.token, fact.token),
+            }
+        case Rollback(instant, attempt=int()):
+            freed = replace(fold.plans[instant], owner="")
+            return {"plans": {**fold.plans, instant: freed}}
+        case Rollback(instant):
+            return {
+                "void": fold.void.add(instant),
+                "plans": _without(fold.plans, instant),
+                "turns": tuple(turn for turn in fold.turns if turn.instant != instant),
+            }
+        case Foreign():
+            return {
+                "committed": fold.committed.add(fact.instant),
+                "plans": _without(fold.plans, fact.instant),
+                "schema_id": _schema(fold, fact),
+                "foreign": True,
+            }
+        case Boundary(position, archived):
+            floor = max(fold.archived, archived)
+            kept = fold.committed if floor == fold.archived else fold.committed.above(floor)
+            return {
+                "boundary": max(fold.boundary, position),
+                "archived": floor,
+                "committed": kept,
+            }
+        case Turn(instant, groups, partitions):
+            others = tuple(turn for turn in fold.turns if turn.owner != entry.owner)
+            asked = Waiting(entry.position, instant, entry.owner, groups, partitions)
+            return {"turns": (*others, asked)[-TURNS_MAX:]}
+        case _:
+            assert_never(fact)
+
+
+def _schema(fold: Fold, fact: Commit | Foreign) -> str:
+    """Return the table's schema after a commit: table services write what they have read."""
+    keeps = fact.footprint.deed in (Deed.COMPACTION, Deed.LOG_COMPACTION, Deed.CLUSTERING)
+    return fold.schema_id if keeps or not fact.schema_id else fact.schema_id
+
+
+def _without(plans: Mapping[str, Pending], instant: str) -> Mapping[str, Pending]:
+    if instant not in plans:
+        return plans
+    return {key: plan for key, plan in plans.items() if key != instant}
+
+
+def _served(turns: tuple[Waiting, ...], instant: str, owner: str) -> tuple[Waiting, ...]:
+    if not turns:
+        return turns
+    return tuple(turn for turn in turns if turn.owner != owner and turn.instant != instant)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What an appender saw outside the ledger. It can save work; it never decides a commit.
+
+    `alive` are instants with a fresh heartbeat, `inflight` those whose execution has begun, `own`
+    instants that belong to the appender, `too_young` plans that may not be rolled back yet.
+    """
+
+    alive: frozenset[str] = frozenset()
+    inflight: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+    too_young: frozenset[str] = frozenset()
+
+
+NOTHING_SEEN = Evidence()
+
+
+def lawful(fact: Fact, fold: Fold, seen: Evidence = NOTHING_SEEN, *, owner: str = "") -> str | None:
+    """Return why `fact` may not be appended to `fold`; None if it may.
+
+    Whether a commit conflicts with others is for `tidelock.txn.conflict`: the fold has forgotten
+    what they touched.
+    """
+    match fact:
+        case Plan():
+            return _plan_problem(fact, fold)
+        case Claim():
+            return _claim_problem(fact, fold, seen)
+        case Commit():
+            return _commit_problem(fact, fold, owner)
+        case Rollback():
+            return _rollback_problem(fact, fold, seen, owner)
+        case Foreign(instant):
+            if instant in fold.committed or instant < fold.archived:
+                return f"{instant} has its entry already"
+            return None
+        case Boundary(position):
+            return _boundary_problem(position, fold)
+        case Turn():
+            return None
+        case _:
+            assert_never(fact)
+
+
+def _boundary_problem(position: int, fold: Fold) -> str | None:
+    # A plan is judged by what came after it, so that must be kept while it is pending.
+    most = min([fold.position, *(plan.position + 1 for plan in fold.plans.values())]) - 1
+    if not fold.boundary <= position <= most:
+        return f"a boundary at {position} must lie between {fold.boundary} and {most}"
+    return None
+
+
+def _plan_problem(plan: Plan, fold: Fold) -> str | None:
+    for other in fold.plans.values():
+        if shared := other.targets & plan.targets:
+            some = ", ".join("/".join(group) for group in sorted(shared)[:3])
+            return f"{some} are in the pending {other.action} {other.instant}"
+    return None
+
+
+def _claim_problem(claim: Claim, fold: Fold, seen: Evidence) -> str | None:
+    plan = fold.plans.get(claim.instant)
+    if plan is None:
+        return f"{claim.instant} is not a pending plan"
+    if plan.owner and claim.instant in seen.alive:
+        return f"{claim.instant} is being executed by {plan.owner}"
+    if plan.removable and claim.instant in seen.inflight:
+        return f"{claim.instant} was begun and can only be rolled back"
+    if claim.attempt != plan.attempt + 1:
+        return f"the next attempt at {claim.instant} is {plan.attempt + 1}, not {claim.attempt}"
+    return None
+
+
+def _commit_problem(commit: Commit, fold: Fold, owner: str) -> str | None:
+    instant = commit.instant
+    if commit.action is Action.SAVEPOINT:
+        return None if instant in fold.committed else f"{instant} is not a commit to keep"
+    if instant in fold.void:
+        return f"{instant} was rolled back"
+    if instant in fold.committed:
+        return f"{instant} is complete already"
+    if instant < fold.archived:
+        return f"{instant} is older than the archived part of the timeline"
+    if 0 < commit.token < fold.token:
+        return f"the table's lock was taken by others since: {fold.token} is the last token"
+    plan = fold.plans.get(instant)
+    if plan is not None and (plan.attempt, plan.owner) != (commit.attempt, owner):
+        return f"attempt {commit.attempt} at {instant} is over: {plan.attempt} is the last"
+    return None
+
+
+def _rollback_problem(rollback: Rollback, fold: Fold, seen: Evidence, owner: str) -> str | None:
+    instant = rollback.instant
+    if instant in fold.committed:
+        return f"{instant} is complete"
+    if instant < fold.archived:
+        return f"{instant} is older than the archived part of the timeline"
+    if instant in fold.void:
+        return f"{instant} is rolled back already"
+    plan = fold.plans.get(instant)
+    is_own = instant in seen.own or (plan is not None and plan.owner == owner != "")
+    if instant in seen.alive and not is_own:
+        return f"{instant} is alive"
+    if rollback.attempt is not None:
+        if plan is None:
+            return f"{instant} is not a pending plan"
+        if plan.attempt != rollback.attempt or not plan.owner:
+            return f"attempt {rollback.attempt} at {instant} is over already"
+        return None
+    if plan is not None and not plan.removable:
+        return f"the plan {instant} cannot be removed"
+    if plan is not None and instant in seen.too_young:
+        return f"the plan {instant} is too young to be removed"
+    return None

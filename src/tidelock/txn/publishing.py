@@ -1,0 +1,166 @@
+"""Putting commits on the timeline, in the order of the ledger, by whoever comes by (C28-C33).
+
+The file's name and bytes follow from the entry, so it does not matter who writes it or how often.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidelock.base.errors import DataCorrupt, Unavailable
+from tidelock.base.outcome import Landed
+from tidelock.store.contract import (
+    Busy,
+    Create,
+    Match,
+    ObjectMeta,
+    PutMode,
+    PutReply,
+    Refused,
+    StoredObject,
+    Unclear,
+)
+from tidelock.table.timeline.instant import Instant, State
+from tidelock.txn import checkpoint as checkpoints
+from tidelock.txn.checkpoint import CHECKPOINT_KEY, Checkpoint
+from tidelock.txn.effects import CheckHeld, Delete, DrawName, Get, Head, Pause, Put, Steps
+from tidelock.txn.entry import Commit, Content, Entry, Inline, Plan, Stored
+from tidelock.txn.reading import look_at_checkpoint
+from tidelock.txn.view import View
+
+CHECKPOINT_EVERY: Final = 32
+"""Entries between two checkpoints: what a process that comes cold has to read one by one."""
+
+_TRIES: Final = 6
+_PAUSE_MS: Final = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Publishes into the timeline at `folder`."""
+
+    folder: str
+
+    def publish(self, view: View, *, own: int = 0) -> Steps[View]:
+        """Put every commit that is not on the timeline there, oldest first.
+
+        `own` is the position of an entry that the caller has just appended: nobody can have
+        published it long ago, so it is not looked for first.
+        Raises: `Unavailable` if the store does not take a file; nothing after it is published.
+        """
+        landed: list[Entry] = []
+        for entry in view.unpublished():
+            match entry.fact:
+                case Plan() if entry.time in view.fold.void:
+                    pass
+                case Commit() | Plan() as fact:
+                    if (yield from self._publish(entry, fact, own=entry.position == own)):
+                        landed.append(entry)
+                case _:
+                    pass
+            view = replace(view, published=entry.position)
+        if landed:
+            view = yield from self._recheck(view, landed)
+        return view
+
+    def key(self, entry: Entry, fact: Commit | Plan) -> str:
+        """Return the object that says that a commit is complete, or a plan requested."""
+        said = (
+            Instant(entry.time, fact.action, State.REQUESTED)
+            if isinstance(fact, Plan)
+            else Instant(fact.instant, fact.action.completed, State.COMPLETED, entry.time)
+        )
+        return f"{self.folder}/{said.file_name}"
+
+    def _publish(self, entry: Entry, fact: Commit | Plan, *, own: bool) -> Steps[bool]:
+        key = self.key(entry, fact)
+        if not own:
+            head: ObjectMeta | None = yield Head(key)
+            if head is not None:
+                return False
+        body = yield from content_bytes(fact.content)
+        yield CheckHeld()
+        return (yield from put_settled(key, body))
+
+    def _recheck(self, view: View, landed: list[Entry]) -> Steps[View]:
+        """C33: a file written behind the archive's boundary is taken away again."""
+        view = yield from look_at_checkpoint(view)
+        for entry in landed:
+            match entry.fact:
+                case Commit(instant) as fact if instant < view.archived:
+                    yield Delete(self.key(entry, fact))
+                case Plan() as fact if entry.time < view.archived:
+                    yield Delete(self.key(entry, fact))
+                case _:
+                    pass
+        return view
+
+
+def content_bytes(content: Content) -> Steps[bytes]:
+    """Return the bytes of an instant's file. Raises: `DataCorrupt` if they are others."""
+    match content:
+        case Inline(data):
+            return data
+        case Stored(key, sha256, size_bytes):
+            found: StoredObject | None = yield Get(key)
+            if found is None or len(found.body) != size_bytes or _digest(found.body) != sha256:
+                raise DataCorrupt(
+                    f"{key} does not hold the {size_bytes} bytes that the ledger names",
+                    hint="restore it from a copy: what it belongs to cannot be published",
+                )
+            return found.body
+
+
+def stored_content(instant: str, body: bytes) -> Stored:
+    """Return where the bytes of a completed instant go when an entry cannot hold them."""
+    digest = _digest(body)
+    return Stored(f".hoodie/.tidelock/content/{instant}-{digest[:16]}", digest, len(body))
+
+
+def put_settled(key: str, body: bytes, mode: PutMode | None = None) -> Steps[bool]:
+    """Create an object whose name follows from its bytes; return whether this call wrote it.
+
+    Raises: `Unavailable` if it is still not there after several tries.
+    """
+    cause = ""
+    for attempt in range(_TRIES):
+        reply: PutReply = yield Put(key, body, mode or Create())
+        match reply:
+            case Landed():
+                return True
+            case Refused():
+                return False
+            case Busy(cause=cause) | Unclear(cause=cause):
+                head: ObjectMeta | None = yield Head(key)
+                if head is not None:
+                    return True
+                yield Pause(_PAUSE_MS * 2**attempt)
+    raise Unavailable(f"{key} was not written: {cause}", hint="the next writer will publish it")
+
+
+def write_checkpoint(view: View, *, every: int = CHECKPOINT_EVERY) -> Steps[View]:
+    """Replace the checkpoint if it is old enough; losing a race for it is no matter.
+
+    C21: only what is on the timeline goes into it, and its position only grows.
+    """
+    if view.position - view.checkpointed < every or view.published < view.position:
+        return view
+    nonce: str = yield DrawName()
+    body = checkpoints.encode(Checkpoint(view.fold, nonce))
+    mode = Match(view.checkpoint) if view.checkpoint else Create()
+    reply: PutReply = yield Put(CHECKPOINT_KEY, body, mode)
+    if not isinstance(reply, Landed):
+        return view
+    return replace(
+        view,
+        checkpoint=reply.version,
+        checkpointed=view.position,
+        boundary=max(view.boundary, view.fold.boundary),
+        archived=max(view.archived, view.fold.archived),
+    )
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,357 @@
+"""One write from its beginning to its end: begin, then commit or roll back, exactly one of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from tidelock.base.errors import (
+    Conflict,
+    HoldingLost,
+    InvalidInput,
+    OutcomeUnknown,
+    TidelockError,
+)
+from tidelock.base.outcome import Unknown
+from tidelock.store.contract import ObjectMeta
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.instant import Instant, parse_instant
+from tidelock.txn import heartbeat as heartbeats
+from tidelock.txn import turns
+from tidelock.txn.appending import Appended, Declined, Doubtful
+from tidelock.txn.beginning import Begun
+from tidelock.txn.committing import Judge, candidate_of, commit, remove_strays, store_content
+from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken
+from tidelock.txn.early import committed_against, met_by_markers, rivals
+from tidelock.txn.effects import CheckHeld, Delete, List, Pause, Steps
+from tidelock.txn.entry import Commit, Entry, Rollback, Turn
+from tidelock.txn.fold import Evidence, Fold, Pending
+from tidelock.txn.footprint import Deed, Footprint
+from tidelock.txn.heartbeat import heartbeat_key
+from tidelock.txn.planning import release_plan
+from tidelock.txn.rules import Candidate
+from tidelock.txn.undoing import Undone, decide, remove_announcement, remove_files
+from tidelock.txn.verdict import Party, Report
+
+if TYPE_CHECKING:
+    from tidelock.txn.transactions import Transactions
+
+logger = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    """How far a transaction has come."""
+
+    RUNNING = "running"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    UNKNOWN = "unknown"
+
+
+class Transaction:
+    """A write that has begun.
+
+    Guarantees: `Committed` is durable and seen by everyone who reads the ledger from then on;
+    `Overtaken` means that nothing of it is visible or will be. As a context manager it rolls back
+    what was not committed, unless nobody can tell whether it was.
+    Does not guarantee: that a `Committed` write is on the timeline already, if the store failed in
+    between; the next writer puts it there.
+    """
+
+    def __init__(
+        self,
+        home: Transactions,
+        begun: Begun,
+        base: Fold,
+        *,
+        deed: Deed,
+        markers: bool,
+        rebased: int = 0,
+        plan: Pending | None = None,
+    ) -> None:
+        """Belong to `home`, which has begun it on top of `base`, or claimed it as `plan`."""
+        self._home = home
+        self._begun = begun
+        self._base = base
+        self._markers = markers
+        self._rebased = rebased
+        self._plan = plan
+        self._marked: tuple[str, ...] = ()
+        self.deed = deed
+        self.phase = Phase.RUNNING
+
+    def keep_alive(self) -> None:
+        """Refresh the heartbeat from now on, in the background."""
+        begun = self._begun
+        self._home.beating.keep(self.instant, heartbeats.encode(begun.heartbeat), begun.version)
+
+    @property
+    def instant(self) -> str:
+        """The request time."""
+        return self._begun.instant.requested
+
+    @property
+    def inflight(self) -> Instant:
+        """The instant as the timeline has it while the write runs."""
+        return self._begun.instant
+
+    @property
+    def attempt(self) -> int:
+        """The number that goes into the names of its data files."""
+        return self._begun.attempt
+
+    @property
+    def base(self) -> int:
+        """The ledger's position when the table was read, or when the work was planned."""
+        return self._base.position if self._plan is None else self._plan.position
+
+    def commit(self, draft: CommitDraft, *, cleared: Collection[int] = ()) -> CommitResult:
+        """Make the write happen, or say what came between.
+
+        `cleared` are ledger positions whose new keys were compared with this write's, as an
+        earlier `CheckKeys` asked. May be called again after `Overtaken` with a draft that was
+        mended, and after `Unknown` to find out.
+        Raises: `HoldingLost` if the table's lock was lost, `Unavailable`; nothing happened then.
+        """
+        if self.phase not in (Phase.RUNNING, Phase.UNKNOWN):
+            raise InvalidInput(f"{self.instant} is {self.phase.value} already")
+        home = self._home
+        with home.lock.held() as check:
+            result = home.ledger.run(self.commit_steps(draft, cleared=cleared), check)
+        if isinstance(result, Committed):
+            home.beating.drop(self.instant)
+            home.ledger.run(self.tidy_steps())
+        elif isinstance(result, Unknown):
+            # Should nobody ever ask again, the write must not look alive for ever.
+            home.beating.drop(self.instant)
+        return result
+
+    def commit_steps(
+        self, draft: CommitDraft, *, cleared: Collection[int] = ()
+    ) -> Steps[CommitResult]:
+        """Return the steps of `commit`, but for the lock around it and `tidy_steps` after it."""
+        if self._home.looks_for_foreign:
+            yield from self._home.ledger.refresh_steps(foreign=True)
+        if self._markers:
+            self._marked = yield from remove_strays(self._begun.instant, draft.metadata)
+        result = yield from self._decide(draft, cleared)
+        if isinstance(result, Committed):
+            self.phase = Phase.COMMITTED
+            result = yield from self._publish(result)
+            yield from self._home.wait_out_skew()
+        return result
+
+    def rollback(
+        self,
+        reason: str = "",
+        *,
+        overtaken: Overtaken | None = None,
+        files: Iterable[str] = (),
+    ) -> Undone:
+        """Undo the write: never to be committed, its files removed.
+
+        `files` are data files it is known to have written. Without markers the table is listed,
+        unless they are given. Raises: `Conflict` if it is complete, `OutcomeUnknown`.
+        """
+        known = tuple(files)
+        report = overtaken.verdict.report if overtaken is not None else None
+        fact = Rollback(
+            self.instant,
+            reason or (overtaken.reason if overtaken is not None else "given up"),
+            overtaken_by=tuple(other.instant for other in report.others) if report else (),
+            groups=report.groups if report else frozenset(),
+            attempt=self.attempt if self._plan is not None and not self._plan.removable else None,
+        )
+        home = self._home
+        home.beating.drop(self.instant)
+        return home.ledger.run(self.rollback_steps(fact, known))
+
+    def rollback_steps(self, fact: Rollback, known: tuple[str, ...] = ()) -> Steps[Undone]:
+        """Return the steps of `rollback`."""
+        ledger = self._home.ledger
+        seen = Evidence(own=frozenset({self.instant}))
+        view = yield from ledger.view_steps()
+        result = yield from decide(view, fact, seen=seen, owner=ledger.owner)
+        ledger.adopt(result.view)
+        match result:
+            case Doubtful(outcome=Unknown(cause)):
+                raise OutcomeUnknown(
+                    f"nobody can tell whether {self.instant} is rolled back: {cause}",
+                    hint="leave its files alone; the next clean finds out",
+                )
+            case Declined(why=why) if not self._is_over(result.view.fold):
+                raise Conflict(f"{self.instant} cannot be rolled back: {why}")
+            case _:
+                pass
+        self.phase = Phase.ROLLED_BACK
+        return (yield from self._remove(known))
+
+    def ask_turn(
+        self, groups: frozenset[GroupId], partitions: frozenset[str] = frozenset()
+    ) -> None:
+        """Ask others to let this write go first, after it has been overtaken."""
+        ledger = self._home.ledger
+        asked = Turn(self.instant, groups, partitions)
+        ledger.adopt(ledger.run(turns.ask(ledger.view, asked, owner=self._home.owner)))
+
+    def doomed(self, footprint: Footprint | None = None) -> Report | None:
+        """Return why this write cannot be committed any more, as far as is known; None if it can.
+
+        `footprint` is what it is going to write. Looks at the heartbeat, at the ledger's tail, and
+        with early detection switched on at the markers of older writers.
+        """
+        home = self._home
+        mine = Candidate(self.instant, footprint or Footprint(self.deed), owner=home.owner)
+        lost = home.beating.lost(self.instant)
+        if lost:
+            party = Party(self.instant, mine.footprint.deed, home.owner)
+            return Report(party, (), cause=lost, advice="start over")
+        return home.ledger.run(self.doomed_steps(mine))
+
+    def doomed_steps(self, mine: Candidate) -> Steps[Report | None]:
+        """Return the steps of `doomed`, but for the look at the heartbeat."""
+        home = self._home
+        fold = yield from home.ledger.refresh_steps()
+        found = committed_against(home.ledger.view, mine, base=self.base)
+        groups = mine.footprint.touched
+        if found is not None or not (groups and home.settings.early_detection):
+            return found
+        others = yield from rivals(
+            self.instant, leave_out=frozenset(fold.plans), otherwise_ms=home.life_ms
+        )
+        return met_by_markers(mine, groups, others)
+
+    def __enter__(self) -> Self:
+        """Return the transaction itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Roll back what is still running."""
+        del kind, trace
+        if self.phase is not Phase.RUNNING:
+            return
+        try:
+            self.rollback("given up" if error is None else f"failed: {type(error).__name__}")
+        except TidelockError as problem:
+            logger.warning("%s was not rolled back: %s", self.instant, problem)
+
+    def _is_over(self, fold: Fold) -> bool:
+        """Tell whether this attempt can never be committed, whoever decided that."""
+        plan = fold.plans.get(self.instant)
+        if plan is not None:
+            return (plan.attempt, plan.owner) != (self.attempt, self._home.owner)
+        return self.instant in fold.void
+
+    def _remove(self, known: tuple[str, ...]) -> Steps[Undone]:
+        folder = self._home.ledger.publisher.folder
+        if self._plan is not None and not self._plan.removable:
+            yield from release_plan(self._plan, self.attempt, folder=folder)
+            return Undone(self.instant, known)
+        marked = self._markers or bool(known)
+        undone = yield from remove_files(self.instant, marked=marked, known=known)
+        yield from remove_announcement(self.instant, self._begun.instant.action, folder=folder)
+        return undone
+
+    def _decide(self, draft: CommitDraft, cleared: Collection[int]) -> Steps[CommitResult]:
+        home = self._home
+        token: int | None = yield CheckHeld()
+        content = yield from store_content(self.instant, draft.metadata)
+        candidate = candidate_of(
+            self.instant, draft, base_schema=self._base.schema_id, owner=home.owner
+        )
+        fact = Commit(
+            instant=self.instant,
+            action=self._begun.instant.action.completed,
+            attempt=self.attempt,
+            footprint=candidate.footprint,
+            content=content,
+            schema_id=draft.schema_id,
+            base=self.base,
+            rebased=self._rebased,
+            token=token or 0,
+        )
+        judge = Judge(candidate, self.base, cleared, home.settings.strategy)
+        view = yield from home.ledger.view_steps()
+        result = yield from commit(view, judge, fact, owner=home.owner)
+        home.ledger.adopt(result.view)
+        match result:
+            case Appended(entry=entry):
+                return self._committed(entry)
+            case Doubtful(outcome=outcome):
+                self.phase = Phase.UNKNOWN
+                return outcome
+            case Declined(view, overtaken):
+                # An earlier call may have appended it without being told.
+                for entry in view.tail:
+                    if self._is_mine(entry):
+                        return self._committed(entry)
+                if self._plan is None and self.instant in view.fold.committed:
+                    # It landed, and was folded away before this process could hear of it.
+                    return (yield from self._folded())
+                if self.instant < view.fold.archived and self.instant not in view.fold.void:
+                    self.phase = Phase.UNKNOWN
+                    return Unknown(f"{self.instant} is archived; what became of it is not known")
+                self.phase = Phase.RUNNING
+                if 0 < fact.token < view.fold.token:
+                    # T9: whoever holds the lock now has committed under a larger token.
+                    raise HoldingLost(
+                        f"{self.instant} was not committed: {overtaken.reason}",
+                        hint="commit again, with the lock taken anew",
+                    )
+                return overtaken
+
+    def _folded(self) -> Steps[Committed | Unknown]:
+        """Return the commit whose entry is gone. What is folded is on the timeline (C21)."""
+        folder = self._home.ledger.publisher.folder
+        listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{self.instant}_")
+        for meta in listed:
+            found = parse_instant(meta.key.removeprefix(f"{folder}/"))
+            if found is not None and found.is_completed:
+                return Committed(self.instant, found.completion, 0, published=False)
+        self.phase = Phase.UNKNOWN
+        return Unknown(f"{self.instant} is committed, and its completion is not to be found")
+
+    def _is_mine(self, entry: Entry) -> bool:
+        fact = entry.fact
+        return (
+            isinstance(fact, Commit)
+            and (fact.instant, fact.attempt) == (self.instant, self.attempt)
+            and entry.owner == self._home.owner
+        )
+
+    def _committed(self, entry: Entry) -> Committed:
+        return Committed(self.instant, entry.time, entry.position, published=False)
+
+    def _publish(self, done: Committed) -> Steps[Committed]:
+        try:
+            yield from self._home.ledger.publish_steps(own=done.position)
+        except TidelockError as error:
+            # The commit stands: an error now would make the caller write it a second time.
+            logger.warning("%s is committed but not on the timeline yet: %s", self.instant, error)
+            return done
+        return Committed(done.instant, done.completion, done.position)
+
+    def tidy_steps(self) -> Steps[None]:
+        """Remove markers and heartbeat of a committed write; what is left is removed by recovery.
+
+        The commit stands, so a failure here is not one of the commit.
+        """
+        try:
+            for key in (*self._marked, heartbeat_key(self.instant)):
+                yield Delete(key)
+        except TidelockError as error:
+            logger.warning("markers or heartbeat of %s were left: %s", self.instant, error)
+
+
+def wait_out(skew_ms: int) -> Steps[None]:
+    """C37: let a time that a Java writer may compare with pass everywhere."""
+    if skew_ms:
+        yield Pause(2.0 * skew_ms)

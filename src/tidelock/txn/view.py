@@ -1,0 +1,84 @@
+"""What one process knows of a ledger: the fold, the last entries, what is published. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tidelock.txn.entry import Commit, Entry, Foreign
+from tidelock.txn.fold import Fold
+from tidelock.txn.rules import Past
+
+TAIL_MAX: Final = 1_024
+"""Entries kept for judging. A write that is overtaken by more starts over."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The ledger as far as it was read.
+
+    `tail` has the last entries up to the fold's position. Everything up to `published` is on the
+    timeline. `checkpoint` is the version of the checkpoint last seen ("" for none),
+    `checkpointed` the position it holds, `boundary` and `archived` what it names.
+    """
+
+    fold: Fold = field(default_factory=Fold)
+    tail: tuple[Entry, ...] = ()
+    published: int = 0
+    checkpoint: str = ""
+    checkpointed: int = 0
+    boundary: int = 0
+    archived: str = ""
+
+    @property
+    def position(self) -> int:
+        """The last entry that was read."""
+        return self.fold.position
+
+    def after(self, entry: Entry) -> View:
+        """Return the view with one more entry."""
+        published = max(self.published, entry.published)
+        tail = (*self.tail, entry)
+        if len(tail) > 2 * TAIL_MAX:
+            tail = (
+                tuple(e for e in tail if e.position > published)
+                if (entry.position - published > TAIL_MAX)
+                else tail[-TAIL_MAX:]
+            )
+        return replace(self, fold=self.fold.after(entry), tail=tail, published=published)
+
+    def since(self, base: int) -> tuple[Entry, ...] | None:
+        """Return the entries after `base`; None if they are not all known any more."""
+        if base >= self.position:
+            return ()
+        missing = self.position - len(self.tail)
+        return None if base < missing else self.tail[base - missing :]
+
+    def unpublished(self) -> tuple[Entry, ...]:
+        """Return the entries that may not be on the timeline yet."""
+        found = self.since(self.published)
+        assert found is not None, "what is not published is kept"
+        return found
+
+    def joined(self, other: View) -> View:
+        """Return the later of two views of one ledger, published as far as either knows."""
+        newer, older = (self, other) if self.position >= other.position else (other, self)
+        if older.published > newer.published:
+            return replace(newer, published=min(older.published, newer.position))
+        return newer
+
+
+def past_of(entry: Entry) -> Past | None:
+    """Return the commit that an entry states; None if it states none."""
+    match entry.fact:
+        case Commit() | Foreign() as fact:
+            return Past(
+                entry.position,
+                fact.instant,
+                entry.time,
+                fact.footprint,
+                fact.schema_id,
+                entry.owner,
+            )
+        case _:
+            return None
