@@ -6,16 +6,23 @@
         ResourceInvalid            a resource name or URI cannot be used
       Unavailable                nothing happened; later may work
         Throttled                  the store asks for fewer requests
+          Overloaded                 a bound of the lock service is reached
         StoreUnreachable           no answer, or none that helps
       Conflict                   it did not happen, because of somebody else
         LockHeld                   another owner holds the lock
+          ResourceLocked             the lock service answers so to one who does not wait
         AcquireTimeout             the wait for a lock ran out
+        WriteConflict              another write came between, and no safe merge exists
+        Deposed                    another lock service has taken over this one's journal
+        RequestSpent               an idempotency key was used for a grant that is over
       OutcomeUnknown             it may have happened; read back before anything else
       HoldingLost                stop now: the lock is not yours any more
       DataCorrupt                bytes contradict their format
         RecordFromFuture           a newer version wrote them
       NotFound                   the object is not there
+        LockNotFound               locked with a different id, or not at all
       PermissionDenied           the store refused these credentials
+        Unauthenticated            the lock service does not know this token
       Unsupported                this store, scheme or provider cannot do that
         StoreUnsafe                the store ignores conditions; locks on it would lie
         MissingExtra               an optional dependency is not installed
@@ -141,6 +148,15 @@ class LockHeld(Conflict):
 
 class AcquireTimeout(Conflict):
     """The wait for a lock ran out."""
+
+
+class WriteConflict(Conflict):
+    """Another write came between, and no safe merge exists; `report` says who met whom, where."""
+
+    def __init__(self, message: str, *, hint: str = "", report: object = None) -> None:
+        """Carry the report beside the message that it makes."""
+        super().__init__(message, hint=hint)
+        self.report = report
 
 
 class OutcomeUnknown(TidelockError):

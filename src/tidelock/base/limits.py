@@ -64,6 +64,10 @@ CONNECTIONS_MAX: Final = 64
 CONNECTION_IDLE_MS_MAX: Final = 20_000
 """A connection unused for longer is replaced: the server may be dropping it at this moment."""
 
+UPLOAD_PART_BYTES: Final = 8 * 1024 * 1024
+"""The parts of a large object. S3 takes 10,000 of them, which makes 80 GiB; a part is sent within
+one request time-out, so it must be small enough for a slow line."""
+
 FLOCK_WAIT_MS: Final = 10_000
 """How long the local store waits for another process inside a replace: normally microseconds."""
 
@@ -81,3 +85,66 @@ BROKEN_BYTES_MAX: Final = 8 * 1024 * 1024
 
 PROPERTIES_BYTES_MAX: Final = 1024 * 1024
 """The largest properties file that is read."""
+
+SERVICE_BODY_BYTES_MAX: Final = 64 * 1024
+"""A request to the lock service has a few hundred bytes; more is refused before it is parsed."""
+
+SERVICE_HEADER_BYTES_MAX: Final = 16 * 1024
+"""All headers of one request to the lock service."""
+
+SERVICE_JSON_DEPTH_MAX: Final = 8
+"""The lock service's bodies are flat; deeper ones are not for it."""
+
+RESOURCE_ID_BYTES_MAX: Final = 512
+"""A resource id, lock owner or idempotency key that a client of the lock service may send."""
+
+TTL_MS_MIN: Final = 1_000
+"""A shorter lease cannot be kept over a network."""
+
+TTL_MS_MAX: Final = 3_600_000
+"""A dead client would block everybody for that long; renewals make longer holdings."""
+
+WAIT_MS_MAX: Final = 3_600_000
+"""The longest wait for a lock in one request to the lock service."""
+
+WAITERS_PER_RESOURCE_MAX: Final = 2_000
+"""Beyond this a queue is an outage; the next one hears it at once."""
+
+WAITERS_MAX: Final = 20_000
+"""All requests that the lock service lets wait, so that its memory has a bound."""
+
+REQUESTS_PENDING_MAX: Final = 10_000
+"""Requests that the lock service has heard and not yet decided; more are refused unread."""
+
+STREAMS_MAX: Final = 10_000
+"""Open streams of the lock service, lock streams and event streams together."""
+
+STREAMS_PER_PRINCIPAL_MAX: Final = 6_000
+"""One client cannot use up the streams of all."""
+
+GRANTS_PER_PRINCIPAL_MAX: Final = 20_000
+"""Locks that one principal may hold at a time."""
+
+EVENTS_KEPT_MAX: Final = 20_000
+"""Lock events kept in memory for streams that resume; older ones are in the audit file."""
+
+JOURNAL_BATCH_ENTRIES_MAX: Final = 500
+"""Decisions that one journal object may hold: about 200 kB."""
+
+JOURNAL_OBJECT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A larger object is not one of the journal's; a checkpoint has about 350 bytes per held lock."""
+
+JOURNAL_BATCHES_KEPT: Final = 64
+"""Journal objects kept behind the checkpoint, so that event streams resume after a restart."""
+
+JOURNAL_CHECKPOINT_EVERY: Final = 256
+"""Journal objects between two checkpoints: what a restart reads at most, besides those kept."""
+
+AUTH_FAILURES_MAX: Final = 20
+"""Wrong tokens from one address within the window below; then it waits."""
+
+AUTH_WINDOW_MS: Final = 60_000
+"""How long wrong tokens are remembered."""
+
+VALIDATED_KEYS_MAX: Final = 2_000_000
+"""So many keys of a partition are held at once when it is validated: about 100 MB of them."""

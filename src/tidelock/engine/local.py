@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidelock.base.errors import DataCorrupt
 from tidelock.base.runtime import worker_pool
 from tidelock.kernel.basefile import BATCH_ROWS
+from tidelock.kernel.filtering import RowFilter
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import slice_batches
 from tidelock.store.contract import ObjectStore
@@ -43,6 +44,7 @@ class Scan:
     as_of: str | None = None
     commit_times: Collection[str] | None = None
     batch_rows: int = BATCH_ROWS
+    passing: RowFilter | None = None
 
 
 def default_workers() -> int:
@@ -174,6 +176,7 @@ def _rows(scan: Scan, piece: FileSlice) -> Iterator[pa.Table]:
             commit_times=scan.commit_times,
             on_corrupt=_tell,
             batch_rows=scan.batch_rows,
+            passing=scan.passing,
         )
     except pa.ArrowException as error:
         raise DataCorrupt(f"{_where(scan, piece)}: the rows cannot be read: {error}") from error

@@ -32,10 +32,20 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
 
 
 class RollingWriter:
-    """Fills base files up to the size that the settings allow, each of a group of its own."""
+    """Fills base files up to the size that the settings allow, each of a group of its own.
+
+    With `keeps_meta` rows are stored ones that only move: they keep the commit that wrote them.
+    """
 
     def __init__(
-        self, store: ObjectStore, ctx: WriteContext, *, partition: str, file_id: str, slot: int
+        self,
+        store: ObjectStore,
+        ctx: WriteContext,
+        *,
+        partition: str,
+        file_id: str,
+        slot: int,
+        keeps_meta: bool = False,
     ) -> None:
         """Begin with the group `file_id`, whose last part is a number to count on from."""
         found = _FIRST_ID.fullmatch(file_id)
@@ -46,6 +56,7 @@ class RollingWriter:
         self._ctx = ctx
         self._partition = partition
         self._slot = slot
+        self._keeps_meta = keeps_meta
         self._file_id = file_id
         self._held = ExitStack()
         self._writer: BaseWriter | None = None
@@ -57,7 +68,7 @@ class RollingWriter:
     def write(self, rows: pa.Table) -> None:
         """Add rows to the current file, and to the next ones when it is full."""
         where = f"rows for {self._file_id}"
-        fitted = conformed(rows, self._incoming, where=where)
+        fitted = rows if self._keeps_meta else conformed(rows, self._incoming, where=where)
         start = 0
         while start < fitted.num_rows:
             part = fitted.slice(start, self._room(fitted))
@@ -84,6 +95,9 @@ class RollingWriter:
         self._held.__exit__(kind, error, trace)
 
     def _write(self, part: pa.Table) -> None:
+        if self._keeps_meta:
+            self._current().write(part)
+            return
         fresh = stamped(
             part,
             instant=self._ctx.instant,
@@ -132,6 +146,7 @@ class RollingWriter:
     def _end_file(self) -> None:
         written = self._current().finish()
         names = [key for keys in self._keys for key in keys.to_pylist()]
+        named = self._keeps_meta or written.rows <= KEYS_INLINE_MAX
         self._results.append(
             FileResult(
                 created_stat(self._partition, self._file_id, written),
@@ -140,7 +155,7 @@ class RollingWriter:
                 FileKind.CREATED,
                 min_key=written.min_key,
                 max_key=written.max_key,
-                written_keys=tuple(names) if written.rows <= KEYS_INLINE_MAX else None,
+                written_keys=tuple(names) if named else None,
             )
         )
         self._writer = None

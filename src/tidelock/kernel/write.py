@@ -6,7 +6,7 @@ of a file can be seen before it is whole, and running the same task again gives 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from tidelock.kernel.logwriter import write_log
 from tidelock.kernel.merge import Layer
 from tidelock.kernel.results import KEYS_INLINE_MAX, FileKind, FileResult
 from tidelock.kernel.rolling import RollingWriter, incoming_schema
+from tidelock.kernel.sorting import sorted_rows
 from tidelock.kernel.stats import compacted_stat, merged_stat
 from tidelock.kernel.stored import no_merger, stored_slice
 from tidelock.store.contract import ObjectStore
@@ -131,6 +132,37 @@ def rewrite_base(
     written = _written(store, ctx, piece, slot, stored.batches)
     stat = compacted_stat(piece, written, stored)
     return _merged(piece, written, stat, pa.array([], pa.string()))
+
+
+def cluster_base(
+    store: ObjectStore,
+    ctx: WriteContext,
+    pieces: Sequence[FileSlice],
+    *,
+    file_id: str,
+    slot: int,
+    sort_by: Sequence[str] = (),
+) -> tuple[FileResult, ...]:
+    """Write the merged rows of slices of one partition as base files of new groups: a clustering.
+
+    Every row keeps its commit, its sequence number and its key. With `sort_by` rows are in order
+    over all files; without, they come slice by slice and stream.
+
+    Raises: what reading and uploading raise.
+    """
+    schema = _stored_columns(ctx.schema)
+
+    def stored() -> Iterator[pa.Table]:
+        for piece in pieces:
+            yield from stored_slice(store, piece, schema, ctx.rule).batches
+
+    rows = sorted_rows(stored, sort_by) if sort_by else stored()
+    with RollingWriter(
+        store, ctx, partition=pieces[0].partition, file_id=file_id, slot=slot, keeps_meta=True
+    ) as writer:
+        for table in rows:
+            writer.write(table)
+        return writer.finish()
 
 
 def append_log(

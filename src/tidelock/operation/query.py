@@ -13,6 +13,7 @@ from tidelock.base.errors import DataCorrupt, InvalidInput, Unsupported
 from tidelock.engine.local import Scan
 from tidelock.kernel.basefile import BATCH_ROWS
 from tidelock.kernel.merge import Merger, MergeRule
+from tidelock.operation.filters import Filter, row_filter, without_impossible
 from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.schema.avro import arrow_schema, parse_schema
 from tidelock.table.schema.meta import META_COLUMNS, with_meta, without_meta
@@ -30,6 +31,7 @@ def snapshot_scan(
     meta_columns: bool = False,
     merger: Merger | None = None,
     batch_rows: int = BATCH_ROWS,
+    passing: Filter | None = None,
 ) -> Scan:
     """Return the read of a table's rows, now or as of a moment of its past.
 
@@ -43,7 +45,19 @@ def snapshot_scan(
     rule = MergeRule.of(snapshot.properties, merger=merger)
     _check_schema(snapshot, schema, slices)
     _check_keys(snapshot, slices)
-    return Scan(snapshot.store, slices, schema, rule, chosen, as_of=moment, batch_rows=batch_rows)
+    rows = None if passing is None else row_filter(passing, schema)
+    if rows is not None:
+        slices = without_impossible(slices, rows, snapshot.properties)
+    return Scan(
+        snapshot.store,
+        slices,
+        schema,
+        rule,
+        chosen,
+        as_of=moment,
+        batch_rows=batch_rows,
+        passing=rows,
+    )
 
 
 def changes_scan(

@@ -1,41 +1,54 @@
-"""`tl.Table`: a Hudi table, read without Spark. Writing is not part of it yet."""
+"""`tl.Table`: a Hudi table, read and written."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Final, Self
 
-import pyarrow as pa
-
-from tidelock.engine.local import LocalEngine, Scan
-from tidelock.kernel.basefile import BATCH_ROWS
+from tidelock.base.clock import Clock
+from tidelock.base.errors import ConfigInvalid, Conflict, InvalidInput
+from tidelock.base.ids import IdSource, SystemIds
+from tidelock.engine.local import LocalEngine
+from tidelock.engine.local_write import LocalWriter
 from tidelock.kernel.merge import Merger
-from tidelock.lock.opening import refuse_unknown
-from tidelock.operation.history import HistoryEntry, history
-from tidelock.operation.query import (
-    changes_scan,
-    check_partitions,
-    point_in_time,
-    readable_schema,
-    snapshot_scan,
-)
+from tidelock.operation.create import Names, table_properties, user_schema
+from tidelock.operation.frames import frame_engine, frame_keys, is_frame, scan_frame
+from tidelock.operation.inputs import arrow_table, key_table
+from tidelock.operation.job import Job
+from tidelock.operation.options import DELETE_PARTITIONS, OPERATION, check_options
+from tidelock.operation.query import snapshot_scan
+from tidelock.operation.reads import TableReads, snapshot_now
+from tidelock.operation.report import WriteReport
+from tidelock.operation.writer import TableWriter, table_writer
+from tidelock.store.contract import ObjectStore
+from tidelock.store.readback import Patience
 from tidelock.store.uri import open_store
-from tidelock.table.filegroup.slice import FileSlice
-from tidelock.table.properties import TableProperties
-from tidelock.table.schema.meta import without_meta
-from tidelock.table.snapshot import TableSnapshot, open_table
-from tidelock.table.timeline.instant import Instant
+from tidelock.table.keys import KeyRule
+from tidelock.table.properties_file import create_properties
+from tidelock.table.snapshot import TableSnapshot
+from tidelock.table.timeline.metadata import OperationType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BY_ROWS: Final = {
+    "upsert": OperationType.UPSERT,
+    "insert": OperationType.INSERT,
+    "bulk_insert": OperationType.BULK_INSERT,
+    "insert_overwrite": OperationType.INSERT_OVERWRITE,
+    "insert_overwrite_table": OperationType.INSERT_OVERWRITE_TABLE,
+}
 
 
-class Table:
-    """A table as it was when it was opened.
+class Table(TableReads):
+    """A table: reads see it as it was when it was opened, refreshed, or last written from here.
 
-    Guarantees: every read sees the same writes, those that had completed at `open`, and all of
-    each. Does not guarantee: that old files stay; a cleaner may remove them meanwhile, and a read
-    that needs one then raises `NotFound`. Open the table again to see later writes.
+    Guarantees: a write that returns a report happened, on top of every write before it; every
+    read sees all of each write, or nothing. A table may be used by several threads; its writes
+    take their turns.
     """
 
     def __init__(
@@ -44,11 +57,16 @@ class Table:
         *,
         engine: LocalEngine | None = None,
         merger: Merger | None = None,
+        options: Mapping[str, object] | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
     ) -> None:
-        """Wrap a snapshot; `open` makes one from a URI."""
-        self._snapshot = snapshot
-        self._engine = engine or LocalEngine()
-        self._merger = merger
+        """Wrap a snapshot; `open` and `create` make one from a URI."""
+        super().__init__(snapshot, engine=engine, merger=merger, clock=clock)
+        self._options = dict(options or {})
+        self._ids = ids or SystemIds()
+        self._writing = threading.Lock()
+        self._writer: TableWriter | None = None
 
     @classmethod
     def open(
@@ -56,35 +74,94 @@ class Table:
         uri: str,
         *,
         settings: Mapping[str, object] | None = None,
+        options: Mapping[str, object] | None = None,
         merger: Merger | None = None,
         workers: int | None = None,
-    ) -> Table:
+    ) -> Self:
         """Open the table whose base path is `uri`.
 
-        `settings` are those of the store. `merger` is for tables that merge by a class of their
-        own. `workers` is how many file slices are read at once.
+        `settings` are those of the store, `options` those of writes, by Hudi's names. `merger` is
+        for tables that merge by a class of their own. `workers` is how many file slices are read
+        at once.
 
             with tl.Table.open("s3://lake/orders") as orders:
                 orders.read(columns=["id", "amount"])
+                orders.upsert(rows)
 
         Raises: `NotFound` if there is no table, `Unsupported` for a table version before 8,
         `RecordFromFuture` for one after 9, `DataCorrupt`, `ResourceInvalid`, `ConfigInvalid`,
         `MissingExtra`.
         """
-        chosen = dict(settings or {})
-        refuse_unknown(chosen)
-        store = open_store(uri, chosen)
+        store, chosen = _opened(uri, settings, options)
+        engine = None if workers is None else LocalEngine(workers)
         try:
-            snapshot = open_table(store)
+            return cls(snapshot_now(store), engine=engine, merger=merger, options=chosen)
         except BaseException:
             store.close()
             raise
-        engine = None if workers is None else LocalEngine(workers)
-        return cls(snapshot, engine=engine, merger=merger)
+
+    @classmethod
+    def create(
+        cls,
+        uri: str,
+        schema: object,
+        *,
+        key: Names = None,
+        ordering: Names = None,
+        partition_by: Names = None,
+        type: str | None = None,  # noqa: A002 - the word of Hudi's option
+        version: int | None = None,
+        name: str | None = None,
+        exist_ok: bool = False,
+        settings: Mapping[str, object] | None = None,
+        options: Mapping[str, object] | None = None,
+        merger: Merger | None = None,
+    ) -> Self:
+        """Make a table and open it.
+
+        `schema` is an Arrow schema, or pairs of name and type. `key` is the column of the record
+        key, or several; `ordering` the column whose larger value wins between rows of one key;
+        `partition_by` the columns that make folders. `type` is `COPY_ON_WRITE`, which is the
+        default, or `MERGE_ON_READ`; `version` 9 or 8. What is not given is taken from `options`,
+        which have Hudi's names. With `exist_ok` a table that is there already is opened.
+
+            tl.Table.create("s3://lake/orders", schema, key="id", ordering="ts")
+
+        Raises: `Conflict` if there is a table already, `InvalidInput`, `ConfigInvalid`,
+        `Unsupported`, and what `open` raises.
+        """
+        store, chosen = _opened(uri, settings, options)
+        try:
+            properties = table_properties(
+                store.uri,
+                user_schema(schema),
+                key=key,
+                ordering=ordering,
+                partition_by=partition_by,
+                table_type=type,
+                version=version,
+                name=name,
+                options=chosen,
+            )
+            try:
+                create_properties(store, properties, patience=Patience())
+            except Conflict:
+                if not exist_ok:
+                    raise
+            table = cls(snapshot_now(store), merger=merger, options=chosen)
+            table.writer().begin_table()
+        except BaseException:
+            store.close()
+            raise
+        table.refresh()
+        return table
 
     def close(self) -> None:
         """Give back the store's connections; closing twice is no error."""
-        self._snapshot.store.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._store.close()
 
     def __enter__(self) -> Self:
         """Return the table."""
@@ -103,49 +180,125 @@ class Table:
         """Name the table and its place."""
         return f"Table({self.properties.name!r}, {self.uri!r})"
 
-    @property
-    def uri(self) -> str:
-        """The table's base path."""
-        return self._snapshot.store.uri
-
-    @property
-    def properties(self) -> TableProperties:
-        """What the table is: type, version, keys, partitions, how it merges."""
-        return self._snapshot.properties
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The user's columns, as `read` returns them."""
-        return without_meta(readable_schema(self._snapshot))
-
-    @property
-    def latest_completion(self) -> str | None:
-        """The completion time of the last write seen here: the next `since`. None if empty."""
-        return self._snapshot.latest_completion
-
-    @property
-    def timeline(self) -> tuple[Instant, ...]:
-        """Each action on the active timeline in its furthest state, by request time."""
-        return self._snapshot.timeline.instants
-
-    def read(
+    def write(
         self,
+        rows: object = None,
+        operation: str | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> WriteReport:
+        """Do what `hoodie.datasource.write.operation` says with rows, or what is named here.
+
+        A `delete_partition` takes no rows but `hoodie.datasource.write.partitions.to.delete`.
+        Raises: `ConfigInvalid` for an operation that there is not, and what the operation raises.
+        """
+        named = (operation or OPERATION.required(self._options)).lower()
+        if named == "delete_partition":
+            chosen = DELETE_PARTITIONS.required(self._options)
+            return self.delete_partition(chosen, metadata=metadata)
+        if named == "delete":
+            return self.delete(rows, metadata=metadata)
+        if named not in _BY_ROWS:
+            known = ", ".join([*_BY_ROWS, "delete", "delete_partition"])
+            raise ConfigInvalid(f"{OPERATION.key} = {named} is not known", hint=f"use {known}")
+        return self._write(_BY_ROWS[named], rows, metadata)
+
+    def upsert(self, rows: object, *, metadata: Mapping[str, str] | None = None) -> WriteReport:
+        """Insert rows, and update those whose key the table has.
+
+        `rows` are an Arrow table, batch or reader, a pandas, polars or Spark frame, or a list of
+        dictionaries. Columns that the table does not have are added, types widen, and missing
+        columns are null. Of several rows with one key the merge rule keeps one. Rows with true in
+        `_hoodie_is_deleted` delete. `metadata` goes into the commit.
+
+        Raises: `InvalidInput` naming the column or row, `WriteConflict`, `OutcomeUnknown`, and
+        what reading files raises.
+        """
+        return self._write(OperationType.UPSERT, rows, metadata)
+
+    def insert(self, rows: object, *, metadata: Mapping[str, str] | None = None) -> WriteReport:
+        """Insert rows without looking for their keys: a key may then be there twice.
+
+        With `hoodie.datasource.write.insert.drop.duplicates` rows are left out whose key the table
+        has. Raises: what `upsert` raises.
+        """
+        return self._write(OperationType.INSERT, rows, metadata)
+
+    def bulk_insert(
+        self, rows: object, *, metadata: Mapping[str, str] | None = None
+    ) -> WriteReport:
+        """Insert many rows into files of their own.
+
+        `hoodie.bulkinsert.sort.mode` says whether they are sorted. Raises: what `upsert` raises.
+        """
+        return self._write(OperationType.BULK_INSERT, rows, metadata)
+
+    def delete(self, keys: object, *, metadata: Mapping[str, str] | None = None) -> WriteReport:
+        """Delete rows by key. Keys that the table does not have are no error.
+
+        `keys` are rows as `upsert` takes them, of which only the key's and the partition's columns
+        count, or a list of values of a key of one column. Without the partition's columns keys are
+        deleted from every partition. Raises: what `upsert` raises.
+        """
+        rule = KeyRule.of(self.properties)
+        table: object
+        if is_frame(keys):
+            table, anywhere = frame_keys(keys, rule)
+        else:
+            table, anywhere = key_table(keys, rule, self.writer().columns())
+        job = Job(OperationType.DELETE, table, anywhere=anywhere, metadata=metadata or {})
+        return self._run(job)
+
+    def insert_overwrite(
+        self, rows: object, *, metadata: Mapping[str, str] | None = None
+    ) -> WriteReport:
+        """Replace the partitions that `rows` lie in by `rows`.
+
+        Raises: what `upsert` raises.
+        """
+        return self._write(OperationType.INSERT_OVERWRITE, rows, metadata)
+
+    def insert_overwrite_table(
+        self, rows: object, *, metadata: Mapping[str, str] | None = None
+    ) -> WriteReport:
+        """Replace all rows of the table by `rows`. Raises: what `upsert` raises."""
+        return self._write(OperationType.INSERT_OVERWRITE_TABLE, rows, metadata)
+
+    def delete_partition(
+        self, partitions: Collection[str], *, metadata: Mapping[str, str] | None = None
+    ) -> WriteReport:
+        """Delete all rows of some partitions, given by their paths, as `files` shows them.
+
+        Raises: `InvalidInput` for a table without partitions, and what `upsert` raises.
+        """
+        if isinstance(partitions, str):
+            raise InvalidInput(
+                f"partitions = {partitions!r} is a string", hint=f"give [{partitions!r}]"
+            )
+        if not self.properties.is_partitioned:
+            raise InvalidInput(
+                f"{self.uri} is not partitioned", hint="use insert_overwrite_table with no rows"
+            )
+        chosen = tuple(sorted(set(partitions)))
+        job = Job(OperationType.DELETE_PARTITION, partitions=chosen, metadata=metadata or {})
+        return self._run(job)
+
+    def to_spark(
+        self,
+        spark: SparkSession,
         columns: Sequence[str] | None = None,
         partitions: Collection[str] | None = None,
         as_of: str | datetime | None = None,
         *,
         read_optimized: bool = False,
         meta_columns: bool = False,
-    ) -> pa.Table:
-        """Return the table's rows.
+    ) -> DataFrame:
+        """Return the rows that `read` returns as a Spark frame, of which nothing is read yet.
 
-        `columns` are all of the user's if None. `partitions` are partition paths, as `files` shows
-        them. `as_of` goes back in time: 17 or 14 digits, an ISO time (UTC unless it says
-        otherwise) or a datetime, compared with the request times of writes. `read_optimized` reads
-        base files only, so it misses what has not been compacted. `meta_columns` puts Hudi's five
-        `_hoodie_*` columns in front.
+        Base files without log files are read by Spark itself, with all that it can leave out;
+        others in its Python workers, where `columns` says what is read.
 
-        Raises: `InvalidInput`, `NotFound`, `DataCorrupt`, `Unsupported`.
+        Raises: what `read` raises, `Unsupported` for a column that Spark has no type for.
         """
         scan = snapshot_scan(
             self._snapshot,
@@ -156,86 +309,42 @@ class Table:
             meta_columns=meta_columns,
             merger=self._merger,
         )
-        return self._whole(scan)
+        return scan_frame(spark, self._snapshot, scan, self._options)
 
-    def batches(
-        self,
-        columns: Sequence[str] | None = None,
-        partitions: Collection[str] | None = None,
-        as_of: str | datetime | None = None,
-        *,
-        read_optimized: bool = False,
-        meta_columns: bool = False,
-        batch_rows: int = BATCH_ROWS,
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows that `read` returns, in the same order, a part at a time.
+    def writer(self) -> TableWriter:
+        """Return what carries out this table's writes. Raises: `ConfigInvalid`, `Unsupported`."""
+        if self._writer is None:
+            self._writer = table_writer(
+                LocalWriter(self._store, self._engine.workers),
+                self._store,
+                self.properties,
+                self._options,
+                merger=self._merger,
+                clock=self._clock,
+                ids=self._ids,
+            )
+        return self._writer
 
-        Who stops before the end closes the generator (`contextlib.closing`) before the table.
-        Errors in the arguments are raised here, before the first batch is asked for.
-        """
-        scan = snapshot_scan(
-            self._snapshot,
-            columns=columns,
-            partitions=partitions,
-            as_of=as_of,
-            read_optimized=read_optimized,
-            meta_columns=meta_columns,
-            merger=self._merger,
-            batch_rows=batch_rows,
-        )
-        return self._parts(scan)
+    def _write(
+        self, operation: OperationType, rows: object, metadata: Mapping[str, str] | None
+    ) -> WriteReport:
+        if not is_frame(rows):
+            rows = arrow_table(rows, self.writer().columns())
+        return self._run(Job(operation, rows, metadata=metadata or {}))
 
-    def changes(
-        self,
-        since: str | datetime,
-        until: str | datetime | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        meta_columns: bool = False,
-    ) -> pa.Table:
-        """Return the rows that writes completed after `since`, up to `until`, inserted or updated.
-
-        Both are completion times; without `until` up to the last write. Each row is returned once,
-        as it was at the end of the range. Deleted rows are not returned. `latest_completion` is
-        the `since` of the next call.
-
-        Raises: `NotFound` if files of the range have been cleaned, and what `read` raises.
-        """
-        scan = changes_scan(
-            self._snapshot,
-            since,
-            until,
-            columns=columns,
-            meta_columns=meta_columns,
-            merger=self._merger,
-        )
-        return self._whole(scan)
-
-    def history(self, limit: int | None = None) -> tuple[HistoryEntry, ...]:
-        """Return the completed actions, newest first, archived ones included."""
-        return history(self._snapshot, limit)
-
-    def files(
-        self,
-        partitions: Collection[str] | None = None,
-        as_of: str | datetime | None = None,
-    ) -> tuple[FileSlice, ...]:
-        """Return the file slices that hold the rows, by partition and file id."""
-        check_partitions(self._snapshot, partitions)
-        moment = None if as_of is None else point_in_time(as_of)
-        return self._snapshot.slices(moment, partitions)
-
-    def _parts(self, scan: Scan) -> Generator[pa.RecordBatch, None, None]:
-        schema = _result_schema(scan)
-        with closing(self._engine.batches(scan)) as parts:
-            for rows in parts:
-                yield from rows.cast(schema).to_batches()
-
-    def _whole(self, scan: Scan) -> pa.Table:
-        schema = _result_schema(scan)
-        parts = [rows.cast(schema) for rows in self._engine.read(scan)]
-        return pa.concat_tables([schema.empty_table(), *parts])
+    def _run(self, job: Job) -> WriteReport:
+        writer, engine = self.writer(), None
+        if is_frame(job.rows):
+            engine = frame_engine(job.rows, self.uri, self._options)
+        with self._writing:
+            report = writer.write(job, engine)
+        self.refresh()
+        return report
 
 
-def _result_schema(scan: Scan) -> pa.Schema:
-    return pa.schema([scan.schema.field(name) for name in scan.columns or scan.schema.names])
+def _opened(
+    uri: str, settings: Mapping[str, object] | None, options: Mapping[str, object] | None
+) -> tuple[ObjectStore, dict[str, object]]:
+    chosen = {**(settings or {}), **(options or {})}
+    check_options(chosen)
+    return open_store(uri, chosen), chosen

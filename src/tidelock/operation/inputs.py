@@ -1,0 +1,187 @@
+"""What users give to be written, as Arrow tables: frames of any library, batches, dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import types as pt
+
+from tidelock.base.errors import InvalidInput
+from tidelock.table.keys import KeyRule
+from tidelock.table.schema.evolution import evolved
+from tidelock.table.schema.meta import META_COLUMNS
+
+_ACCEPTED: Final = (
+    "give an Arrow table, record batch or reader, a pandas or polars frame, or a list of"
+    " dictionaries"
+)
+
+
+def arrow_table(data: object, known: pa.Schema) -> pa.Table:
+    """Return `data` as a table without meta columns.
+
+    `known` are the table's columns: values of dictionaries take their types, and columns of
+    nothing but nulls too. Raises: `InvalidInput`.
+    """
+    table = _converted(data, known)
+    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    if twice:
+        raise InvalidInput(f"the column {min(twice)!r} comes twice", hint="rename one of them")
+    own = [name for name in META_COLUMNS if name in table.column_names]
+    return _typed_nulls(_plain(table.drop_columns(own)), known)
+
+
+def _converted(data: object, known: pa.Schema) -> pa.Table:
+    try:
+        if isinstance(data, pa.Table):
+            return data
+        if isinstance(data, pa.RecordBatch):
+            return pa.Table.from_batches([data])
+        if isinstance(data, pa.RecordBatchReader):
+            return data.read_all()
+        if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+            return _from_dictionaries(data, known)
+        if isinstance(data, Mapping):
+            return pa.table(dict(data))
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(data).read_all()
+        if hasattr(data, "to_arrow"):
+            return data.to_arrow()
+        if type(data).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInput(f"the rows cannot be read: {error}", hint=_ACCEPTED) from error
+    raise InvalidInput(f"rows cannot be taken from a {type(data).__name__}", hint=_ACCEPTED)
+
+
+def _from_dictionaries(rows: Sequence[Any], known: pa.Schema) -> pa.Table:
+    strange = next((row for row in rows if not isinstance(row, Mapping)), None)
+    if strange is not None:
+        raise InvalidInput(f"{strange!r} is not a row", hint=_ACCEPTED)
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        columns[name] = _column(values, name, known)
+    return pa.table(columns) if columns else known.empty_table()
+
+
+def _column(values: list[Any], name: str, known: pa.Schema) -> pa.Array:
+    """Return values with the table's type if they fit it, else with the type they show."""
+    index = known.get_field_index(name)
+    typed = None if index < 0 else _typed(values, known.field(index).type)
+    if typed is not None:
+        return typed
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidInput(f"column {name}: {error}", hint="give values of one type") from error
+
+
+def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:
+    """Return values as a type; None if they do not fit, and the schema may have to widen."""
+    try:
+        typed = pa.array(values, kind)
+        if not _has_whole_numbers(kind):
+            return typed
+        # Arrow cuts 0.5 to 0 for a column of whole numbers without a word; a cast does not.
+        shown = pa.array(values)
+        return shown.cast(kind) if _cuts(shown.type, kind) else typed
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return None
+
+
+def _has_whole_numbers(kind: pa.DataType) -> bool:
+    if pt.is_nested(kind):
+        return any(_has_whole_numbers(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pt.is_integer(kind))
+
+
+def _cuts(shown: pa.DataType, kind: pa.DataType) -> bool:
+    """Tell whether numbers with a fraction would become whole ones."""
+    if pt.is_struct(shown) and pt.is_struct(kind):
+        at = {field.name: field.type for field in kind}
+        return any(field.name in at and _cuts(field.type, at[field.name]) for field in shown)
+    if pt.is_list(shown) and pt.is_list(kind):
+        return _cuts(shown.value_type, kind.value_type)
+    return bool(pt.is_floating(shown) and pt.is_integer(kind))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return the table with types that files have: no dictionaries, views or large offsets."""
+    fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
+    schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pt.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pt.is_large_string(kind) or pt.is_string_view(kind):
+        return pa.string()
+    if pt.is_large_binary(kind) or pt.is_binary_view(kind):
+        return pa.binary()
+    if pt.is_large_list(kind) or pt.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pt.is_timestamp(kind) and kind.unit in ("s", "ns"):
+        # Hudi's files have milli- and microseconds; finer ones would not come back in Spark.
+        return pa.timestamp("us", kind.tz)
+    return kind
+
+
+def _typed_nulls(table: pa.Table, known: pa.Schema) -> pa.Table:
+    """Give columns of nothing but nulls the table's type; leave out those it does not have."""
+    for field in list(table.schema):
+        if not pt.is_null(field.type):
+            continue
+        index, at = known.get_field_index(field.name), table.column_names.index(field.name)
+        if index < 0:
+            table = table.remove_column(at)
+        else:
+            column = pa.nulls(table.num_rows, known.field(index).type)
+            table = table.set_column(at, known.field(index).with_nullable(nullable=True), column)
+    return table
+
+
+def evolved_schema(known: pa.Schema, incoming: pa.Schema, *, where: str) -> pa.Schema:
+    """Return the table's schema after rows of `incoming` come. Raises: `InvalidInput`."""
+    offered = pa.schema(
+        # Whether a column may be null is the table's to say; frames call every column nullable.
+        [pa.field(f.name, f.type, nullable=_may_be_null(known, f.name)) for f in incoming]
+    )
+    try:
+        return evolved(known, offered)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _may_be_null(known: pa.Schema, name: str) -> bool:
+    index = known.get_field_index(name)
+    return index < 0 or bool(known.field(index).nullable)
+
+
+def key_table(keys: object, rule: KeyRule, known: pa.Schema) -> tuple[pa.Table, bool]:
+    """Return the keys to delete as a table, and whether they may be in any partition.
+
+    Keys are rows that have the key's columns, or a plain list of values of a key of one column.
+    """
+    listed = isinstance(keys, Sequence) and not isinstance(keys, str | bytes)
+    if isinstance(keys, str | bytes | int):
+        raise InvalidInput(f"{keys!r} is no list of keys", hint=f"give [{keys!r}]")
+    if listed and not any(isinstance(key, Mapping) for key in keys):  # type: ignore[attr-defined]
+        if len(rule.keys) != 1:
+            raise InvalidInput(
+                f"a key of this table has the columns {', '.join(rule.keys)}",
+                hint="give a dictionary for each key",
+            )
+        column = _column(list(keys), rule.keys[0], known)  # type: ignore[call-overload]
+        table = pa.table({rule.keys[0]: column})
+    else:
+        table = arrow_table(keys, known)
+    heads = {name.partition(".")[0] for name in rule.partitions}
+    whole = all(name in table.column_names for name in heads)
+    return table, bool(rule.partitions) and not whole

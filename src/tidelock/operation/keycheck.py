@@ -1,0 +1,87 @@
+"""Whether two writes inserted the same key: their files are read where the ledger does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.kernel.lookup import slice_keys
+from tidelock.kernel.results import FileResult
+from tidelock.store.contract import ObjectStore
+from tidelock.table.filegroup.slice import BaseFile, FileSlice
+from tidelock.table.naming import data_file
+from tidelock.txn.draft import CommitDraft
+from tidelock.txn.verdict import KeyCheck
+
+
+def shares_no_key(
+    store: ObjectStore,
+    draft: CommitDraft,
+    results: Sequence[FileResult],
+    checks: Iterable[KeyCheck],
+    *,
+    unnamed: Collection[str] = (),
+) -> bool:
+    """Tell whether no key that a draft inserts is among those of other commits.
+
+    `unnamed` are partitions with keys that the draft looked for and that are in no file of it. A
+    file that is gone was cleaned or rolled back since; then nothing is certain.
+    """
+    mine: dict[str, pa.Array | None] = dict.fromkeys(unnamed)
+    for check in checks:
+        if check.partition not in mine:
+            mine[check.partition] = _own_keys(store, draft, results, check.partition)
+        keys = mine[check.partition]
+        if keys is None or not _apart(store, keys, check):
+            return False
+    return True
+
+
+def _apart(store: ObjectStore, keys: pa.Array, check: KeyCheck) -> bool:
+    if check.keys is not None:
+        named = pa.array(sorted(check.keys), pa.string())
+        return not pc.any(pc.is_in(keys, value_set=named)).as_py()
+    if not check.files:
+        return False
+    for path in check.files:
+        found = _keys_in(store, path)
+        if found is None:
+            return False
+        for theirs in found:
+            if pc.any(pc.is_in(theirs, value_set=keys)).as_py():
+                return False
+    return True
+
+
+def _own_keys(
+    store: ObjectStore, draft: CommitDraft, results: Sequence[FileResult], partition: str
+) -> pa.Array | None:
+    """Return the keys that a draft inserts into a partition, and maybe others of its files."""
+    named = draft.inserts.get(partition, frozenset())
+    if named is not None:
+        return pa.array(sorted(named), pa.string())
+    parts: list[pa.Array] = []
+    for result in results:
+        if result.partition != partition or not result.stat.num_inserts:
+            continue
+        if result.written_keys is not None:
+            parts.append(pa.array(result.written_keys, pa.string()))
+            continue
+        found = _keys_in(store, result.stat.path or "")
+        if found is None:
+            return None
+        parts += found
+    return pa.concat_arrays(parts) if parts else None
+
+
+def _keys_in(store: ObjectStore, path: str) -> Iterator[pa.Array] | None:
+    partition, _, name = path.rpartition("/")
+    meta = store.head(path)
+    file = None if meta is None else data_file(partition, name, meta.size_bytes)
+    if file is None:
+        return None
+    if isinstance(file, BaseFile):
+        return slice_keys(store, FileSlice(partition, file.file_id, file.instant, file))
+    return slice_keys(store, FileSlice(partition, file.file_id, file.instant, None, (file,)))

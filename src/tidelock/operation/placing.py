@@ -1,0 +1,169 @@
+"""From prepared rows to a plan: how rows find their groups, for each operation, type and index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelock.base.errors import ConfigInvalid
+from tidelock.base.ids import IdSource
+from tidelock.engine.contract import Prepared, Profile, Tagged, TagRule, WriteEngine, WritePlan
+from tidelock.kernel.lookup import BucketRule, IndexKind
+from tidelock.kernel.route import Routes
+from tidelock.operation.job import Job
+from tidelock.operation.plan import Capacity, Shape, plan_buckets, plan_bulk, plan_write
+from tidelock.operation.settings import SortMode, WriteSettings
+from tidelock.operation.view import TableView
+from tidelock.table.filegroup.slice import FileSlice
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.index.bucket import bucket_file_id, bucket_of, fixed_file_id
+from tidelock.table.properties import TableProperties, TableType
+from tidelock.table.schema.meta import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from tidelock.table.timeline.metadata import OperationType
+
+NOTHING = Tagged(None, {})
+"""The rows of a write that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rows with their places, what is to be done, and which groups go.
+
+    `intents` are the partitions that are overwritten, None for all.
+    """
+
+    tagged: Tagged
+    plan: WritePlan
+    replaced: frozenset[GroupId] = frozenset()
+    intents: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Places the rows of one table's writes."""
+
+    engine: WriteEngine
+    properties: TableProperties
+    settings: WriteSettings
+    ids: IdSource
+    nonblocking: bool = False
+
+    def place(self, job: Job, prepared: Prepared | None, view: TableView, *, rounds: int) -> Placed:
+        """Return where the rows go as the table is at `view`.
+
+        `rounds` counts how often the write was overtaken. Raises: what a lookup raises.
+        """
+        if job.overwrites:
+            return self._overwrite(job, prepared, view)
+        if prepared is None:
+            return Placed(NOTHING, WritePlan((), Routes()))
+        slices = view.of(None if job.anywhere else prepared.partitions)
+        tagged = self.engine.tag(prepared, self._tag_rule(job, slices, view))
+        if job.operation is OperationType.BULK_INSERT:
+            return Placed(tagged, self._bulk(tagged.profile, slices, view))
+        shape = Shape(
+            appends=self.properties.type is TableType.MERGE_ON_READ,
+            logs_inserts=self.nonblocking,
+            # A blind insert that was overtaken in a small file goes where nobody else is.
+            fills_small=not self._bucketed and not (job.inserts and rounds),
+            concat=job.inserts and self.settings.allow_duplicates,
+            deletes=job.deletes,
+            busy=view.busy,
+        )
+        plan = plan_write(tagged.profile, slices, shape, self._capacity(view), self.ids.uuid)
+        return Placed(tagged, plan)
+
+    @property
+    def _bucketed(self) -> bool:
+        return self.settings.index is IndexKind.BUCKET
+
+    def _tag_rule(self, job: Job, slices: Mapping[GroupId, FileSlice], view: TableView) -> TagRule:
+        drop_found = job.inserts and self.settings.drop_duplicates
+        kind = self.settings.index
+        if job.inserts and not drop_found and kind is not IndexKind.BUCKET:
+            kind = IndexKind.NONE
+        return TagRule(
+            kind,
+            tuple(slices.values()),
+            bucket=self._bucket_rule(view) if kind is IndexKind.BUCKET else None,
+            drop_found=drop_found,
+            drop_missing=job.deletes,
+            anywhere=job.anywhere,
+            deletes_by=None if job.deletes else IS_DELETED,
+        )
+
+    def _bucket_rule(self, view: TableView) -> BucketRule:
+        groups: dict[tuple[str, int], str] = {}
+        for partition, file_id in view.of():
+            bucket = bucket_of(file_id)
+            if bucket >= self.settings.buckets:
+                raise ConfigInvalid(
+                    f"{partition}/{file_id} is bucket {bucket}, and this writer has"
+                    f" {self.settings.buckets}",
+                    hint="give hoodie.bucket.index.num.buckets as the table was written with",
+                )
+            groups[partition, bucket] = file_id
+        for partition, file_id in sorted(view.replaced):
+            # An id that a replacecommit named is hidden for ever, so its bucket needs another.
+            bucket = int(file_id[:8]) if file_id[:8].isdecimal() else -1
+            if file_id == fixed_file_id(bucket):
+                groups.setdefault((partition, bucket), bucket_file_id(bucket, self.ids.uuid()))
+        keys = self.properties.record_keys
+        return BucketRule(self.settings.buckets, self.settings.bucket_fields, keys, groups)
+
+    def _bulk(
+        self, profile: Profile, slices: Mapping[GroupId, FileSlice], view: TableView
+    ) -> WritePlan:
+        order = self._order()
+        if self._bucketed:
+            return plan_buckets(profile, slices, order_by=order)
+        return plan_bulk(
+            profile,
+            self._capacity(view),
+            self.ids.uuid,
+            slots_min=self.settings.sizing.bulk_slots,
+            order_by=order,
+            ranged=self.settings.sort_mode is SortMode.GLOBAL_SORT,
+        )
+
+    def _order(self) -> tuple[str, ...]:
+        if self.settings.sort_columns:
+            return self.settings.sort_columns
+        return (PARTITION_PATH, RECORD_KEY) if self.settings.sort_mode.sorts else ()
+
+    def _overwrite(self, job: Job, prepared: Prepared | None, view: TableView) -> Placed:
+        intents: frozenset[str] | None = frozenset(
+            job.partitions if prepared is None else prepared.partitions
+        )
+        if job.operation is OperationType.INSERT_OVERWRITE_TABLE:
+            intents = None
+        gone = view.of(intents)
+        if prepared is None:
+            tagged = NOTHING
+        else:
+            kind = IndexKind.BUCKET if self._bucketed else IndexKind.NONE
+            rule = TagRule(
+                kind,
+                (),
+                bucket=self._bucket_rule(view) if self._bucketed else None,
+                deletes_by=IS_DELETED,
+            )
+            tagged = self.engine.tag(prepared, rule)
+        if self._bucketed:
+            return Placed(tagged, plan_buckets(tagged.profile, {}, gone.values()), intents=intents)
+        plan = plan_bulk(
+            tagged.profile, self._capacity(view), self.ids.uuid, order_by=self._order()
+        )
+        return Placed(tagged, plan, frozenset(gone), intents)
+
+    def _capacity(self, view: TableView) -> Capacity:
+        sizing = self.settings.sizing
+        record_bytes = view.sizes.record_bytes(sizing.record_bytes)
+        by_size = max(1, sizing.file_bytes // record_bytes)
+        return Capacity(
+            sizing.file_bytes,
+            sizing.small_bytes,
+            record_bytes,
+            by_size if sizing.auto_split else sizing.split_rows,
+            sizing.small_candidates,
+        )

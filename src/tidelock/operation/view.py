@@ -1,0 +1,204 @@
+"""The file slices of a table at a place of its ledger: listed once, then moved on by commits.
+
+A writer that commits often would otherwise list the table for every commit. What it cannot follow
+(a table service, a restore, somebody who knows no ledger) makes it list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tidelock.base.errors import Conflict, DataCorrupt
+from tidelock.store.contract import ObjectStore
+from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.naming import data_file
+from tidelock.table.properties import TableProperties
+from tidelock.table.snapshot import TableSnapshot
+from tidelock.table.timeline.active import load_timeline
+from tidelock.table.timeline.container import decode
+from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
+from tidelock.txn.entry import Boundary, Claim, Commit, Entry, Inline, Plan, Rollback, Turn
+from tidelock.txn.fold import Fold
+from tidelock.txn.footprint import Deed
+
+_FOLLOWED: Final = frozenset(
+    {
+        Deed.UPSERT,
+        Deed.DELETE,
+        Deed.INSERT,
+        Deed.BULK_INSERT,
+        Deed.READ_WRITE,
+        Deed.OVERWRITE,
+        Deed.OVERWRITE_TABLE,
+        Deed.DELETE_PARTITION,
+    }
+)
+"""Commits that only add slices, add logs to slices, and take groups away."""
+
+_UNSEEN: Final = frozenset({Deed.CLEAN, Deed.ROLLBACK, Deed.SAVEPOINT})
+"""Commits that change nothing of what is there now."""
+
+_LOADS_MAX: Final = 8
+"""How often a table is listed again because its timeline was archived meanwhile."""
+
+
+_LOOKED_BACK_MAX: Final = 30
+"""Commits that are read for the size of rows. Hudi keeps about as many on the timeline."""
+
+
+@dataclass(slots=True)
+class Sizes:
+    """What commits told of the size of rows in base files, the newest large one first."""
+
+    size_bytes: int = 0
+    rows: int = 0
+
+    def told(self, stats: Iterable[WriteStat], least_bytes: float) -> bool:
+        """Take over what a commit says, if it wrote enough to say something."""
+        bases = [stat for stat in stats if (stat.path or "").endswith(".parquet")]
+        size_bytes = sum(stat.total_write_bytes or 0 for stat in bases)
+        rows = sum(stat.num_writes or 0 for stat in bases)
+        if not rows or size_bytes <= least_bytes:
+            return False
+        self.size_bytes, self.rows = size_bytes, rows
+        return True
+
+    def record_bytes(self, default: int) -> int:
+        """Return how many bytes a row takes."""
+        return max(1, self.size_bytes // self.rows) if self.rows else default
+
+
+@dataclass(slots=True)
+class TableView:
+    """What a writer must know of the table at `fold`."""
+
+    fold: Fold
+    slices: dict[str, dict[str, FileSlice]] = field(default_factory=dict)
+    replaced: set[GroupId] = field(default_factory=set)
+    schema_json: str = ""
+    schema_at: str = ""
+    sizes: Sizes = field(default_factory=Sizes)
+    least_bytes: float = 0.0
+    has_writes: bool = False
+
+    @property
+    def busy(self) -> frozenset[GroupId]:
+        """File groups that wait for a table service."""
+        plans = self.fold.plans.values()
+        return frozenset(group for plan in plans for group in plan.targets)
+
+    def of(self, partitions: Iterable[str] | None = None) -> dict[GroupId, FileSlice]:
+        """Return the slices of some partitions, or of all, by group."""
+        chosen = self.slices if partitions is None else set(partitions)
+        return {
+            (partition, file_id): piece
+            for partition in sorted(chosen)
+            for file_id, piece in sorted(self.slices.get(partition, {}).items())
+        }
+
+    def follow(self, entries: Iterable[Entry], fold: Fold, store: ObjectStore) -> bool:
+        """Move on by what was appended; tell whether it could be followed."""
+        for entry in entries:
+            match entry.fact:
+                case Commit() as commit if commit.footprint.deed in _FOLLOWED:
+                    self._apply(commit.instant, _metadata(commit, store))
+                case Commit() as commit if commit.footprint.deed in _UNSEEN:
+                    pass
+                case Claim() | Turn() | Boundary() | Rollback() | Plan():
+                    pass
+                case _:
+                    return False
+        self.fold = fold
+        return True
+
+    def _apply(self, instant: str, metadata: CommitMetadata) -> None:
+        self.has_writes = True
+        for partition, file_id in replaced_groups(metadata):
+            self.replaced.add((partition, file_id))
+            self.slices.get(partition, {}).pop(file_id, None)
+        every: list[WriteStat] = []
+        for partition, stats in metadata.partition_to_write_stats.items():
+            every += stats
+            groups = self.slices.setdefault(partition, {})
+            for file in _files(partition, stats):
+                groups[file.file_id] = _advanced(groups.get(file.file_id), file)
+        if metadata.schema_json and instant >= self.schema_at:
+            self.schema_json, self.schema_at = metadata.schema_json, instant
+        self.sizes.told(every, self.least_bytes)
+
+
+def load_view(
+    store: ObjectStore, properties: TableProperties, fold: Fold, *, least_bytes: float
+) -> TableView:
+    """List the table as it was at `fold`. Raises: `DataCorrupt`, `Unsupported`."""
+    for _ in range(_LOADS_MAX):
+        try:
+            return _loaded(store, properties, fold, least_bytes)
+        except Conflict:
+            # An instant was archived between the listing of the timeline and the look at it.
+            continue
+    return _loaded(store, properties, fold, least_bytes)
+
+
+def _loaded(
+    store: ObjectStore, properties: TableProperties, fold: Fold, least_bytes: float
+) -> TableView:
+    timeline = load_timeline(store, properties.timeline_folder)
+    snapshot = TableSnapshot(store, properties, timeline, frozenset(fold.void))
+    view = TableView(fold, least_bytes=least_bytes)
+    for piece in snapshot.slices_until(fold.time):
+        view.slices.setdefault(piece.partition, {})[piece.file_id] = piece
+    view.replaced = set(snapshot.replaced_groups)
+    done = [instant for instant in timeline.writes() if instant.completion <= fold.time]
+    view.has_writes = bool(done)
+    view.schema_json = properties.create_schema
+    for number, instant in enumerate(reversed(done)):
+        if view.schema_at and (view.sizes.rows or number >= _LOOKED_BACK_MAX):
+            break
+        metadata = timeline.commit(instant)
+        if metadata.schema_json and not view.schema_at:
+            view.schema_json, view.schema_at = metadata.schema_json, instant.requested
+        if not view.sizes.rows:
+            every = metadata.partition_to_write_stats.values()
+            view.sizes.told((stat for stats in every for stat in stats), least_bytes)
+    return view
+
+
+def replaced_groups(metadata: CommitMetadata) -> Iterator[GroupId]:
+    """Yield the file groups that a commit replaced."""
+    if isinstance(metadata, ReplaceCommitMetadata):
+        for partition, file_ids in metadata.partition_to_replace_file_ids.items():
+            yield from ((partition, file_id) for file_id in file_ids)
+
+
+def _metadata(commit: Commit, store: ObjectStore) -> CommitMetadata:
+    kind = ReplaceCommitMetadata if commit.action is Action.REPLACE_COMMIT else CommitMetadata
+    where = f"{store.uri}: the ledger's commit {commit.instant}"
+    if isinstance(commit.content, Inline):
+        return decode(kind, commit.content.data, where=where)
+    found = store.get(commit.content.key)
+    if found is None:
+        raise DataCorrupt(f"{store.uri}/{commit.content.key} is gone", hint="restore it")
+    return decode(kind, found.body, where=where)
+
+
+def _files(partition: str, stats: Iterable[WriteStat]) -> Iterator[BaseFile | LogFile]:
+    for stat in stats:
+        name = (stat.path or "").rpartition("/")[2]
+        file = data_file(partition, name, stat.file_size_in_bytes or 0)
+        if file is not None:
+            yield file
+
+
+def _advanced(before: FileSlice | None, file: BaseFile | LogFile) -> FileSlice:
+    if isinstance(file, BaseFile):
+        # Who writes a base file has read all there was, or the ledger would not have let it in.
+        return FileSlice(file.partition, file.file_id, file.instant, file)
+    if before is None:
+        return FileSlice(file.partition, file.file_id, file.instant, None, (file,))
+    logs = (*before.logs, file)
+    return replace(before, logs=tuple(sorted(logs, key=lambda log: log.order)))

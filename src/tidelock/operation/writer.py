@@ -1,0 +1,362 @@
+"""Carrying out a write: prepare, place, write, commit; and again on top of others if need be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import pyarrow as pa
+
+from tidelock.base.clock import Clock
+from tidelock.base.errors import Conflict, OutcomeUnknown, Unsupported
+from tidelock.base.ids import IdSource, SystemIds
+from tidelock.base.outcome import Unknown
+from tidelock.engine.contract import GroupTask, Tagged, WriteEngine, WritePlan
+from tidelock.engine.local_write import LocalWriter
+from tidelock.kernel.context import WriteContext
+from tidelock.kernel.lookup import IndexKind
+from tidelock.kernel.merge import Merger, MergeRule
+from tidelock.kernel.prepare import PrepareRule
+from tidelock.kernel.results import FileResult
+from tidelock.kernel.route import FILE_ID, Routes
+from tidelock.operation.attempts import (
+    Doom,
+    Kept,
+    Ticket,
+    conflict_error,
+    planned_footprint,
+    wanted,
+)
+from tidelock.operation.drafting import commit_draft, with_replaced
+from tidelock.operation.inputs import evolved_schema
+from tidelock.operation.job import Job
+from tidelock.operation.keycheck import shares_no_key
+from tidelock.operation.placing import Placed, Placing
+from tidelock.operation.report import WriteReport, counted
+from tidelock.operation.settings import WriteSettings
+from tidelock.operation.view import TableView, load_view
+from tidelock.store.contract import ObjectStore
+from tidelock.table.keys import KeyRule
+from tidelock.table.properties import TableProperties
+from tidelock.table.schema.avro import arrow_schema, avro_schema, parse_schema, render_schema
+from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+from tidelock.table.timeline.metadata import OperationType
+from tidelock.txn.config import Mode
+from tidelock.txn.draft import CommitDraft, Committed, Overtaken
+from tidelock.txn.strategy import Strategy
+from tidelock.txn.transaction import Transaction
+from tidelock.txn.transactions import Transactions
+from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, ReplanReplaced
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNow:
+    """The table's columns, and the Avro text that commits record for them."""
+
+    schema: pa.Schema
+    avro: str
+
+
+@dataclass(slots=True)
+class TableWriter:
+    """Writes to one table; keeps what it knows of it between writes.
+
+    Guarantees: a write that returns a report happened, once, on top of every write before it in
+    the order of the ledger. One that raises `OutcomeUnknown` may have happened; after every other
+    error it has not, and nothing of it is ever visible.
+    """
+
+    store: ObjectStore
+    properties: TableProperties
+    settings: WriteSettings
+    engine: WriteEngine
+    transactions: Transactions
+    merger: Merger | None = None
+    ids: IdSource = field(default_factory=SystemIds)
+    _view: TableView | None = None
+    _schema: SchemaNow | None = None
+
+    def write(self, job: Job, engine: WriteEngine | None = None) -> WriteReport:
+        """Carry out one write, with an engine for its kind of rows if they need one.
+
+        Raises: `InvalidInput` for rows that do not fit, `WriteConflict` with the report of what
+        came between, `OutcomeUnknown`, and what reading and writing files raise.
+        """
+        self.begin_table()
+        kept = Kept(engine or self.engine)
+        rounds = conflicts = 0
+        try:
+            while True:
+                outcome = self._attempt(job, kept, rounds)
+                if isinstance(outcome, WriteReport):
+                    return outcome
+                if isinstance(outcome.verdict, Refuse):
+                    conflicts += 1
+                    if conflicts > self.settings.conflict_retries:
+                        raise conflict_error(self.store.uri, outcome)
+                rounds += 1
+                if rounds > self.settings.rebase_rounds_max:
+                    raise conflict_error(self.store.uri, outcome, rounds=rounds)
+                logger.info("%s: overtaken, writing again: %s", self.store.uri, outcome.reason)
+        finally:
+            kept.release()
+
+    def begin_table(self) -> None:
+        """Make sure that the table has a completed write, if only an empty one.
+
+        Files that precede the first one would be taken for archived ones, even of a failed write.
+        """
+        if self._view is None and not self.view().has_writes:
+            self._attempt(Job(OperationType.INSERT), Kept(self.engine), 0)
+
+    def columns(self) -> pa.Schema:
+        """Return the table's columns as far as is known here."""
+        return self.schema(self._view or self.view()).schema
+
+    def rewrite(
+        self, tasks: tuple[GroupTask, ...], transaction: Transaction
+    ) -> tuple[FileResult, ...]:
+        """Run tasks that need no rows of a user's: those of a table service."""
+        return self._without_rows(WritePlan(tasks, Routes()), self.context(transaction))
+
+    def context(self, transaction: Transaction) -> WriteContext:
+        """Return what every file of a table service has in common."""
+        return self._context(transaction, self.schema(self.view()))
+
+    def close(self) -> None:
+        """Stop the heartbeats, and give the lock back."""
+        self.transactions.close()
+
+    def view(self) -> TableView:
+        """Return the table as it is at the end of the ledger."""
+        ledger = self.transactions.ledger
+        fold = ledger.refresh()
+        known = self._view
+        if known is not None and known.fold.position == fold.position:
+            known.fold = fold
+            return known
+        entries = None if known is None else ledger.since(known.fold.position)
+        if known is None or entries is None or not known.follow(entries, fold, self.store):
+            sizing = self.settings.sizing
+            least = sizing.threshold * sizing.small_bytes
+            known = load_view(self.store, self.properties, fold, least_bytes=least)
+        self._view = known
+        return known
+
+    def schema(self, view: TableView) -> SchemaNow:
+        """Return the table's columns at a view."""
+        if self._schema is None or self._schema.avro != view.schema_json:
+            where = self.store.uri
+            parsed = parse_schema(view.schema_json, where=where) if view.schema_json else None
+            found = pa.schema([]) if parsed is None else arrow_schema(parsed, where=where)
+            self._schema = SchemaNow(found, view.schema_json)
+        return self._schema
+
+    def _attempt(self, job: Job, kept: Kept, rounds: int) -> WriteReport | Overtaken:
+        view, now, placed = self._placed(job, kept, rounds)
+        action = job.action(self.properties.type)
+        with ExitStack() as held:
+            transaction = held.enter_context(
+                self.transactions.begin(action, job.operation, base=view.fold, rebased=rounds)
+            )
+            context = self._context(transaction, now)
+            doom = Doom(transaction, planned_footprint(job, placed))
+            try:
+                results = self._written(placed, context, kept, doom)
+            except Conflict:
+                solves = self.transactions.settings.strategy is Strategy.SOLVE
+                stopped = doom.overtaken(view.fold.position, solves=solves)
+                if stopped is None:
+                    raise
+                transaction.rollback(overtaken=stopped)
+                return stopped
+            draft = self._draft(job, placed, results, now)
+            outcome, draft = self._commit(transaction, draft, placed, results)
+            if isinstance(outcome, Overtaken):
+                files = [result.stat.path for result in results if result.stat.path]
+                if kept.ticket is None and isinstance(outcome.verdict, Rebase):
+                    # What was overtaken first keeps its place in the queue until this write is
+                    # through. Nothing of it can be seen, and nothing of it will be.
+                    transaction.ask_turn(*wanted(placed, blind=self._is_blind(job)))
+                    kept.ticket = Ticket(transaction, outcome, files)
+                    held.pop_all()
+                else:
+                    transaction.rollback(overtaken=outcome, files=files)
+                return outcome
+        return WriteReport(
+            job.operation.value.lower(),
+            outcome.instant,
+            outcome.completion,
+            **counted(results),
+            files_replaced=len(draft.replaced),
+            rebases=rounds,
+        )
+
+    def _placed(self, job: Job, kept: Kept, rounds: int) -> tuple[TableView, SchemaNow, Placed]:
+        """Return where the rows go, once it is this writer's turn to go there."""
+        while True:
+            view = self.view()
+            now = self._evolved(job, self.schema(view), kept.engine)
+            prepared = None if job.rows is None else kept.prepared(job.rows, self._rule(job, now))
+            placed = self._placing(kept.engine).place(job, prepared, view, rounds=rounds)
+            mine = wanted(placed, blind=self._is_blind(job))
+            if self._nonblocking or not self.transactions.wait_turn(*mine):
+                return view, now, placed
+            if self.transactions.ledger.fold.position == view.fold.position:
+                return view, now, placed
+
+    def _commit(
+        self,
+        transaction: Transaction,
+        draft: CommitDraft,
+        placed: Placed,
+        results: tuple[FileResult, ...],
+    ) -> tuple[Committed | Overtaken, CommitDraft]:
+        """Commit, with what can be mended without writing files again mended."""
+        cleared: set[int] = set()
+        while True:
+            outcome = transaction.commit(draft, cleared=frozenset(cleared))
+            match outcome:
+                case Committed():
+                    return outcome, draft
+                case Unknown(cause):
+                    raise OutcomeUnknown(
+                        f"{self.store.uri}: {draft.operation} {transaction.instant} may or may not"
+                        f" have been committed: {cause}",
+                        hint="open the table again and look for it before writing it again",
+                    )
+                case Overtaken(verdict=CheckKeys(checks=checks)):
+                    unnamed = [p for p, keys in placed.tagged.missing.items() if keys is None]
+                    if not shares_no_key(self.store, draft, results, checks, unnamed=unnamed):
+                        return outcome, draft
+                    cleared.update(check.position for check in checks)
+                case Overtaken(verdict=ReplanReplaced(add=add, drop=drop)) if not self._bucketed:
+                    draft = with_replaced(draft, (draft.replaced | add) - drop)
+                case Overtaken():
+                    return outcome, draft
+                case _:
+                    assert_never(outcome)
+
+    def _evolved(self, job: Job, known: SchemaNow, engine: WriteEngine) -> SchemaNow:
+        if job.rows is None or job.deletes:
+            return known
+        incoming = engine.schema(job.rows)
+        found = evolved_schema(known.schema, incoming, where=self.store.uri)
+        if known.avro and found.equals(known.schema):
+            return known
+        avro = avro_schema(found, table=self.properties.name)
+        return SchemaNow(arrow_schema(avro, where=self.store.uri), render_schema(avro))
+
+    def _rule(self, job: Job, now: SchemaNow) -> PrepareRule:
+        match job.operation:
+            case OperationType.UPSERT:
+                dedupe = self.settings.combine_upsert
+            case OperationType.DELETE:
+                dedupe = self.settings.combine_delete
+            case _:
+                dedupe = self.settings.combine_insert
+        return PrepareRule(
+            now.schema,
+            KeyRule.of(self.properties),
+            self._merge_rule(),
+            dedupe=dedupe,
+            only_keys=job.deletes,
+            anywhere=job.anywhere,
+            where=f"rows for {self.store.uri}",
+        )
+
+    def _is_blind(self, job: Job) -> bool:
+        """Tell whether a write looks for no key, so that one may come to be there twice."""
+        return job.inserts and not self.settings.drop_duplicates
+
+    def _merge_rule(self) -> MergeRule:
+        return MergeRule.of(self.properties, merger=self.merger)
+
+    @property
+    def _bucketed(self) -> bool:
+        return self.settings.index is IndexKind.BUCKET
+
+    @property
+    def _nonblocking(self) -> bool:
+        return self.transactions.settings.mode is Mode.NON_BLOCKING
+
+    def _placing(self, engine: WriteEngine) -> Placing:
+        return Placing(
+            engine, self.properties, self.settings, self.ids, nonblocking=self._nonblocking
+        )
+
+    def _context(self, transaction: Transaction, now: SchemaNow) -> WriteContext:
+        return WriteContext(
+            transaction.instant,
+            transaction.attempt,
+            with_meta(now.schema),
+            now.avro,
+            self._merge_rule(),
+            self.settings.files,
+        )
+
+    def _written(
+        self, placed: Placed, context: WriteContext, kept: Kept, doom: Doom
+    ) -> tuple[FileResult, ...]:
+        if not placed.plan.tasks:
+            return ()
+        if kept.rows is not None:
+            early = self.transactions.settings.early_detection
+            doomed = doom if early else None
+            return kept.engine.write(placed.tagged, placed.plan, context, doomed=doomed)
+        return self._without_rows(placed.plan, context)
+
+    def _without_rows(self, plan: WritePlan, context: WriteContext) -> tuple[FileResult, ...]:
+        # What needs no rows needs no engine but this process.
+        lead = [pa.field(name, pa.string()) for name in (RECORD_KEY, PARTITION_PATH, FILE_ID)]
+        nothing = pa.schema([*lead, *context.user_schema]).empty_table()
+        return LocalWriter(self.store).write(Tagged(nothing, {}), plan, context)
+
+    def _draft(
+        self, job: Job, placed: Placed, results: tuple[FileResult, ...], now: SchemaNow
+    ) -> CommitDraft:
+        # Log files in order of event time merge the same in any order; deletes are in natural
+        # order, and those in order of commit time take their place by their instant.
+        unordered = bool(self._merge_rule().ordered_by) and not job.deletes
+        return commit_draft(
+            job,
+            placed,
+            results,
+            avro=now.avro,
+            blind=self._is_blind(job),
+            bucketed=self._bucketed,
+            nonblocking=self._nonblocking and unordered and not job.overwrites,
+        )
+
+
+def table_writer(
+    engine: WriteEngine,
+    store: ObjectStore,
+    properties: TableProperties,
+    options: Mapping[str, object],
+    *,
+    merger: Merger | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> TableWriter:
+    """Return the writer of a table, with the options read and checked.
+
+    Raises: `ConfigInvalid`, `Unsupported`.
+    """
+    if not properties.populates_meta_fields:
+        raise Unsupported(
+            f"{store.uri} has no meta columns (hoodie.populate.meta.fields=false)",
+            hint="such tables are read here, not written",
+        )
+    settings = WriteSettings.read(options, properties)
+    transactions = Transactions(store, options, properties=properties, clock=clock, ids=ids)
+    buckets = settings.index is IndexKind.BUCKET
+    transactions.settings.check_table(properties, simple_buckets=buckets)
+    return TableWriter(
+        store, properties, settings, engine, transactions, merger, ids or SystemIds()
+    )
