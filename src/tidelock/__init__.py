@@ -10,12 +10,30 @@ from tidelock.lock.opening import lock
 from tidelock.lock.state import Standing
 
 if TYPE_CHECKING:
-    from tidelock.operation.table import Table
+    from tidelock.lockservice.aclient import AsyncLockClient
+    from tidelock.lockservice.client import ServiceLockProvider
+    from tidelock.pipeline.datasource.hook import enable
+    from tidelock.tableservice.table import Table
 
-__all__ = ["AsyncLock", "Lock", "Standing", "Table", "TidelockError", "lock"]
+__all__ = [
+    "AsyncLock",
+    "AsyncLockClient",
+    "Lock",
+    "ServiceLockProvider",
+    "Standing",
+    "Table",
+    "TidelockError",
+    "enable",
+    "lock",
+]
 
 # Who only locks does not pay for Arrow.
-_ON_DEMAND = {"Table": "tidelock.operation.table"}
+_ON_DEMAND = {
+    "AsyncLockClient": "tidelock.lockservice.aclient",
+    "ServiceLockProvider": "tidelock.lockservice.client",
+    "Table": "tidelock.tableservice.table",
+    "enable": "tidelock.pipeline.datasource.hook",
+}
 
 
 # Hidden from type checkers, to whom it would say that the package has every name.

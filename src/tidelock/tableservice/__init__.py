@@ -1,0 +1,1 @@
+"""Table services: compaction, clustering, clean, archive, each a pure plan and its execution."""

@@ -1,0 +1,1 @@
+"""Archive: old instants leave the active timeline for the history."""

@@ -1,0 +1,1 @@
+"""Clean: old versions of file groups are deleted."""

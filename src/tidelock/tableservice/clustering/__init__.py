@@ -1,0 +1,1 @@
+"""Clustering: file groups are replaced by fewer, or better sorted, ones."""

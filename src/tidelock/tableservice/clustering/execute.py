@@ -1,0 +1,292 @@
+"""Clustering: rows move to fewer, or better sorted, file groups; writers come first.
+
+A plan is removable: a writer that changes what is being clustered is never held up. The clustering
+gives way, its plan is undone, and the next one starts from what the writer left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyarrow import types as pt
+
+from tidelock.base.errors import ConfigInvalid, Conflict, DataCorrupt, Unsupported
+from tidelock.base.runtime import worker_pool
+from tidelock.engine.local import default_workers
+from tidelock.kernel.context import WriteContext
+from tidelock.kernel.lookup import IndexKind
+from tidelock.kernel.results import FileResult
+from tidelock.kernel.write import cluster_base
+from tidelock.operation.drafting import schema_id
+from tidelock.operation.view import TableView
+from tidelock.operation.writer import TableWriter
+from tidelock.table.filegroup.listing import list_files
+from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
+from tidelock.table.filegroup.view import DataFile, GroupId
+from tidelock.table.naming import file_id
+from tidelock.table.timeline.active import load_timeline
+from tidelock.table.timeline.instant import Action, Instant, State
+from tidelock.table.timeline.metadata import (
+    SCHEMA_KEY,
+    ClusteringGroup,
+    ClusteringPlan,
+    ClusteringStrategy,
+    OperationType,
+    ReplaceCommitMetadata,
+    RequestedReplaceMetadata,
+    SliceInfo,
+)
+from tidelock.tableservice.claiming import Executed, claimed
+from tidelock.tableservice.clustering.plan import MB, Cluster, Sizes, plan_clustering
+from tidelock.txn.draft import CommitDraft, Overtaken, stats_of
+from tidelock.txn.footprint import Deed, Footprint
+from tidelock.txn.transaction import Transaction
+from tidelock.txn.verdict import Report, Yield
+
+SORT_PARAM: Final = "hoodie.clustering.plan.strategy.sort.columns"
+TARGET_PARAM: Final = "hoodie.clustering.plan.strategy.target.file.max.bytes"
+STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+"""What Hudi's own executors are to carry the plan out with."""
+
+_PLANNINGS_MAX: Final = 5
+"""How often a plan is made again when writers change what was planned in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """Clusters the table of one writer."""
+
+    writer: TableWriter
+
+    def plan(self, sizes: Sizes) -> tuple[Cluster, ...]:
+        """Return what would be clustered now. Raises: `Unsupported` for a table with buckets."""
+        return self._worth_it(self.writer.view(), sizes)
+
+    def _worth_it(self, view: TableView, sizes: Sizes) -> tuple[Cluster, ...]:
+        if self.writer.settings.index is IndexKind.BUCKET:
+            raise Unsupported(
+                f"{self.writer.store.uri} has a bucket index: each key has its own file group",
+                hint="such a table is not clustered",
+            )
+        return plan_clustering(view.of().values(), sizes, busy=view.busy)
+
+    def schedule(self, sizes: Sizes, *, sort_by: Sequence[str] = ()) -> str | None:
+        """Put a plan on the timeline and return its instant; None if nothing is worth it.
+
+        Raises: `ConfigInvalid` for columns that rows cannot be sorted by, `Unsupported`,
+        `Conflict` if writers changed what was planned each time.
+        """
+        self._check_sort(sort_by)
+        for left in reversed(range(_PLANNINGS_MAX)):
+            view = self.writer.view()
+            clusters = self._worth_it(view, sizes)
+            if not clusters:
+                return None
+            try:
+                pending = self.writer.transactions.schedule(
+                    Action.CLUSTERING,
+                    self._request(clusters, sizes, sort_by),
+                    frozenset(_group(piece) for each in clusters for piece in each.slices),
+                    base=view.fold,
+                    removable=True,
+                )
+            except Conflict:
+                if not left:
+                    raise
+                continue
+            return pending.instant
+        return None
+
+    def pending(self) -> tuple[str, ...]:
+        """Return the plans that wait to be executed, oldest first."""
+        plans = self.writer.transactions.ledger.refresh().plans.values()
+        return tuple(sorted(p.instant for p in plans if p.action is Action.CLUSTERING))
+
+    def execute(self, instant: str) -> Executed:
+        """Carry out a plan. The table's rows stay what they are.
+
+        Raises: `WriteConflict` when a writer changed a file group of the plan, which is undone
+        then; `Conflict` when somebody else is at it or it is not pending; `DataCorrupt` for a plan
+        that cannot be read or names files that are gone.
+        """
+        with claimed(self.writer.transactions, instant, OperationType.CLUSTER) as transaction:
+            plan = self._plan(instant)
+            clusters = self._clusters(plan)
+            sources = frozenset(_group(piece) for cluster in clusters for piece in cluster)
+            results = self._written(plan, clusters, transaction, sources)
+            return self._commit(transaction, sources, results)
+
+    def _check_sort(self, columns: Sequence[str]) -> None:
+        schema = self.writer.columns()
+        for name in columns:
+            known = name in schema.names
+            if not known or pt.is_nested(schema.field(name).type):
+                what = "cannot be sorted by" if known else "is no column of the table"
+                raise ConfigInvalid(f"{SORT_PARAM} = {','.join(columns)}: {name} {what}")
+
+    def _request(
+        self, clusters: Sequence[Cluster], sizes: Sizes, sort_by: Sequence[str]
+    ) -> RequestedReplaceMetadata:
+        params = {TARGET_PARAM: str(sizes.target_bytes)}
+        if sort_by:
+            params[SORT_PARAM] = ",".join(sort_by)
+        plan = ClusteringPlan(
+            input_groups=tuple(self._planned(cluster) for cluster in clusters),
+            strategy=ClusteringStrategy(STRATEGY, params),
+            extra_metadata={},
+            preserve_hoodie_metadata=True,
+        )
+        return RequestedReplaceMetadata(
+            operation_type=OperationType.CLUSTER.value,
+            clustering_plan=plan,
+            extra_metadata={},
+            version=1,
+        )
+
+    def _planned(self, cluster: Cluster) -> ClusteringGroup:
+        base = self.writer.store.uri
+        logs = sum(len(piece.logs) for piece in cluster.slices)
+        slices = tuple(
+            SliceInfo(
+                data_file_path=f"{base}/{piece.base.key}" if piece.base else None,
+                delta_file_paths=tuple(f"{base}/{log.key}" for log in piece.logs),
+                file_id=piece.file_id,
+                partition_path=piece.partition,
+            )
+            for piece in cluster.slices
+        )
+        megabytes = float(cluster.size_bytes // MB)
+        metrics = {"TOTAL_LOG_FILES": float(logs), "TOTAL_IO_MB": 2 * megabytes}
+        metrics |= {"TOTAL_IO_READ_MB": megabytes, "TOTAL_IO_WRITE_MB": megabytes}
+        return ClusteringGroup(slices, metrics, cluster.outputs, {})
+
+    def _plan(self, instant: str) -> ClusteringPlan:
+        writer = self.writer
+        timeline = load_timeline(writer.store, writer.properties.timeline_folder)
+        request = timeline.replace_request(Instant(instant, Action.CLUSTERING, State.INFLIGHT))
+        if request.clustering_plan is None:
+            raise DataCorrupt(f"{writer.store.uri}: the request {instant} has no clustering plan")
+        return request.clustering_plan
+
+    def _clusters(self, plan: ClusteringPlan) -> list[tuple[FileSlice, ...]]:
+        groups = [group.slices or () for group in plan.input_groups or ()]
+        partitions = {piece.partition_path or "" for group in groups for piece in group}
+        listed = list_files(
+            self.writer.store,
+            partitioned=self.writer.properties.is_partitioned,
+            partitions=partitions,
+        )
+        files = {file.key: file for file in listed}
+        uri = self.writer.store.uri
+        return [tuple(_slice(piece, files, uri) for piece in group) for group in groups if group]
+
+    def _written(
+        self,
+        plan: ClusteringPlan,
+        clusters: Sequence[tuple[FileSlice, ...]],
+        transaction: Transaction,
+        sources: frozenset[GroupId],
+    ) -> tuple[FileResult, ...]:
+        context, sort_by = _set_up(self.writer.context(transaction), plan)
+        ids = [file_id(self.writer.ids.uuid()) for _ in clusters]
+        going_to = Footprint(Deed.CLUSTERING, replaced=sources)
+
+        def run(slot: int) -> tuple[FileResult, ...]:
+            return cluster_base(
+                self.writer.store,
+                context,
+                clusters[slot],
+                file_id=ids[slot],
+                slot=slot,
+                sort_by=sort_by,
+            )
+
+        results: list[FileResult] = []
+        report: Report | None = None
+        workers = max(1, min(default_workers(), len(clusters)))
+        with worker_pool("tidelock-cluster", workers) as pool:
+            futures = [pool.submit(run, slot) for slot in range(len(clusters))]
+            try:
+                for future in futures:
+                    results += future.result()
+                    # What is overtaken already need not be written to its end.
+                    report = transaction.doomed(going_to)
+                    if report is not None:
+                        break
+            finally:
+                for future in futures:
+                    future.cancel()
+        if report is not None:
+            position = self.writer.transactions.ledger.fold.position
+            overtaken = Overtaken(Yield(report, report.groups), position, str(report))
+            transaction.rollback(overtaken=overtaken)
+            Executed.of(overtaken, transaction, ())
+        return tuple(results)
+
+    def _commit(
+        self,
+        transaction: Transaction,
+        sources: frozenset[GroupId],
+        results: tuple[FileResult, ...],
+    ) -> Executed:
+        avro = self.writer.schema(self.writer.view()).avro
+        replaced: dict[str, tuple[str, ...]] = {}
+        for partition, each in sorted(sources):
+            replaced[partition] = (*replaced.get(partition, ()), each)
+        draft = CommitDraft(
+            metadata=ReplaceCommitMetadata(
+                partition_to_write_stats=stats_of(results),
+                extra_metadata={SCHEMA_KEY: avro},
+                operation_type=OperationType.CLUSTER,
+                partition_to_replace_file_ids=replaced,
+            ),
+            operation=OperationType.CLUSTER,
+            created=frozenset((result.partition, result.file_id) for result in results),
+            replaced=sources,
+            schema_id=schema_id(avro),
+        )
+        outcome = transaction.commit(draft)
+        if isinstance(outcome, Overtaken):
+            # The ledger is to say who was in the way.
+            transaction.rollback(overtaken=outcome)
+        return Executed.of(outcome, transaction, results)
+
+
+def _set_up(context: WriteContext, plan: ClusteringPlan) -> tuple[WriteContext, tuple[str, ...]]:
+    """Return the context and the order that the plan asks for, whoever made it."""
+    params: Mapping[str, str] = (plan.strategy.strategy_params if plan.strategy else None) or {}
+    settings = context.settings
+    if TARGET_PARAM in params:
+        settings = replace(settings, file_bytes_max=int(params[TARGET_PARAM]))
+    names = (name.strip() for name in params.get(SORT_PARAM, "").split(","))
+    return replace(context, settings=settings), tuple(name for name in names if name)
+
+
+def _slice(planned: SliceInfo, files: Mapping[str, DataFile], uri: str) -> FileSlice:
+    partition = planned.partition_path or ""
+
+    def found(paths: Iterable[str]) -> list[DataFile]:
+        # A plan has absolute paths; the table may have been moved since, its files with it.
+        keys = ["/".join(filter(None, (partition, path.rpartition("/")[2]))) for path in paths]
+        for key in keys:
+            if key not in files:
+                raise DataCorrupt(
+                    f"{uri}/{key} is in the clustering plan and is gone",
+                    hint="the plan is undone; schedule a new one",
+                )
+        return [files[key] for key in keys]
+
+    bases = [f for f in found(filter(None, [planned.data_file_path])) if isinstance(f, BaseFile)]
+    logs = [f for f in found(planned.delta_file_paths or ()) if isinstance(f, LogFile)]
+    logs.sort(key=lambda log: log.order)
+    base = bases[0] if bases else None
+    if base is None and not logs:
+        raise DataCorrupt(f"{uri}: the clustering plan names no file of {planned.file_id}")
+    instant = logs[0].instant if base is None else base.instant
+    return FileSlice(partition, planned.file_id or "", instant, base, tuple(logs))
+
+
+def _group(piece: FileSlice) -> GroupId:
+    return piece.partition, piece.file_id

@@ -1,0 +1,1 @@
+"""Compaction: log files merged into base files."""

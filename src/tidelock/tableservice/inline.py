@@ -1,0 +1,119 @@
+"""Services right after a write, as the settings ask: they never fail the write (H20)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tidelock.base.errors import TidelockError
+from tidelock.operation.reads import snapshot_now
+from tidelock.operation.writer import TableWriter
+from tidelock.table.properties import TableType
+from tidelock.table.timeline.instant import Action, Instant, parse_time
+from tidelock.tableservice import config as c
+from tidelock.tableservice.archive.execute import Archiving
+from tidelock.tableservice.clean.execute import Clean
+from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.compaction.plan import Since, is_due
+from tidelock.tableservice.removing import remove_expired
+from tidelock.tableservice.running import clustering
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Inline:
+    """What one process does beside its writes to a table."""
+
+    writer: TableWriter
+    options: Mapping[str, object]
+    writes_since_clean: int = 0
+
+    def after_write(self) -> None:
+        """Do what is due. A write that has been made stands, whatever happens here."""
+        self._attempt("compaction", self._compact)
+        self._attempt("clustering", self._cluster)
+        self._attempt("clean and archive", self._keep_short)
+
+    def _attempt(self, what: str, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except TidelockError as error:
+            # Mostly another process is at the same work, or it is tried again after a later write.
+            logger.info("%s: %s after a write was left: %s", self.writer.store.uri, what, error)
+
+    def _compact(self) -> None:
+        runs = c.COMPACT_INLINE.required(self.options)
+        if not (runs or c.COMPACT_SCHEDULE_INLINE.required(self.options)):
+            return
+        if self.writer.properties.type is not TableType.MERGE_ON_READ:
+            return
+        service = Compaction(self.writer)
+        if runs:
+            for instant in service.pending():
+                service.execute(instant)
+        now_ms = self.writer.transactions.clock.now().wall_epoch_ms
+        since = since_compaction(snapshot_now(self.writer.store).timeline.instants, now_ms)
+        if not is_due(c.compaction_due(self.options), since):
+            return
+        scheduled = service.schedule(c.compaction_choice(self.options))
+        if scheduled is not None and runs:
+            service.execute(scheduled)
+
+    def _cluster(self) -> None:
+        if not c.CLUSTER_INLINE.required(self.options):
+            return
+        due = c.CLUSTER_COMMITS.required(self.options)
+        if commits_since_clustering(snapshot_now(self.writer.store).timeline.instants) >= due:
+            clustering(self.writer, self.options).run()
+
+    def _keep_short(self) -> None:
+        """Clean and archive every so many writes, or when the timeline is long all the same.
+
+        The latter is for processes that end after a write or two.
+        """
+        self.writes_since_clean += 1
+        bounds = c.archive_bounds(self.options)
+        # Services have instants of their own, about one for each write.
+        long = len(self.writer.transactions.ledger.fold.committed) > 2 * bounds.most
+        if self.writes_since_clean < c.CLEAN_TRIGGER.required(self.options) and not long:
+            return
+        self.writes_since_clean = 0
+        if c.CLEAN_AUTOMATIC.required(self.options):
+            self._clean()
+        if c.ARCHIVE_AUTOMATIC.required(self.options):
+            Archiving(self.writer).run(bounds)
+
+    def _clean(self) -> None:
+        self.writer.transactions.recover()
+        delay_ms = c.plan_delay_ms(self.options)
+        remove_expired(self.writer.transactions, delay_ms=delay_ms)
+        service = Clean(self.writer)
+        scheduled = service.schedule(c.clean_keep(self.options, self.writer.transactions.clock))
+        for instant in sorted({*service.pending(), *([scheduled] if scheduled else [])}):
+            service.execute(instant)
+
+
+def since_compaction(instants: tuple[Instant, ...], now_epoch_ms: int) -> Since:
+    """Return what happened on a timeline since its last compaction."""
+    deltas = [i for i in instants if i.is_completed and i.action is Action.DELTA_COMMIT]
+    done = [i for i in instants if i.is_completed and i.action is Action.COMMIT]
+    asked = [i for i in instants if i.action is Action.COMPACTION] + done
+    last_done = max((i.completion for i in done), default="")
+    last_asked = max((i.requested for i in asked), default="")
+    first = deltas[0].requested if deltas else ""
+    began = max((i.requested for i in done), default=first)
+    seconds = (now_epoch_ms - parse_time(began)) / 1_000 if began else 0.0
+    return Since(
+        sum(1 for i in deltas if i.completion > last_done),
+        sum(1 for i in deltas if i.completion > last_asked),
+        seconds,
+    )
+
+
+def commits_since_clustering(instants: tuple[Instant, ...]) -> int:
+    """Return how many writes were completed since file groups were replaced for the last time."""
+    done = [i for i in instants if i.is_completed and i.action.writes_data]
+    last = max((i.completion for i in done if i.action is Action.REPLACE_COMMIT), default="")
+    return sum(1 for i in done if i.completion > last)

@@ -1,0 +1,141 @@
+"""Services by their settings: what each would do, schedules, and executes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidelock.base.errors import Conflict, WriteConflict
+from tidelock.operation.writer import TableWriter
+from tidelock.tableservice import config as c
+from tidelock.tableservice.claiming import Executed
+from tidelock.tableservice.clean.execute import Clean
+from tidelock.tableservice.clustering.execute import Clustering
+from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.removing import remove_expired
+
+
+class Planned(Protocol):
+    """A service whose plans lie on the timeline."""
+
+    def pending(self) -> tuple[str, ...]:
+        """Return the plans that wait to be executed, oldest first."""
+        ...
+
+    def execute(self, instant: str) -> Executed:
+        """Carry out a plan. Raises: `Conflict` when it cannot be carried out now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A plan that was not carried out here: somebody else is at it, or came between."""
+
+    instant: str
+    why: str
+    overtaken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one run of a service did."""
+
+    scheduled: str | None = None
+    executed: tuple[Executed, ...] = ()
+    left: tuple[Left, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service with its settings.
+
+    `preview` says what a plan would cover, as names of file groups or files; nothing is changed.
+    """
+
+    plans: Planned
+    schedule: Callable[[], str | None]
+    preview: Callable[[], tuple[str, ...]]
+    prepare: Callable[[], object] = field(default=lambda: None)
+
+    def execute_pending(self) -> Ran:
+        """Execute every plan that waits; those that others execute are left to them."""
+        return self._execute(self.plans.pending())
+
+    def run(self) -> Ran:
+        """Execute what waits, then plan anew and execute that."""
+        self.prepare()
+        first = self.execute_pending()
+        scheduled = self.schedule()
+        if scheduled is None:
+            return first
+        then = self._execute((scheduled,))
+        return Ran(scheduled, first.executed + then.executed, first.left + then.left)
+
+    def _execute(self, instants: tuple[str, ...]) -> Ran:
+        executed: list[Executed] = []
+        left: list[Left] = []
+        for instant in instants:
+            try:
+                executed.append(self.plans.execute(instant))
+            except Conflict as error:
+                overtaken = isinstance(error, WriteConflict)
+                left.append(Left(instant, error.message, overtaken))
+        return Ran(None, tuple(executed), tuple(left))
+
+
+def compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
+    """Return the compaction of a table. Raises: `ConfigInvalid`."""
+    service, choice = Compaction(writer), c.compaction_choice(options)
+
+    def preview() -> tuple[str, ...]:
+        plan = service.plan(choice)
+        found = () if plan is None else plan.operations or ()
+        return tuple(_named(each.partition_path, each.file_id) for each in found)
+
+    return Service(service, lambda: service.schedule(choice), preview)
+
+
+def clean(writer: TableWriter, options: Mapping[str, object]) -> Service:
+    """Return the clean of a table: before it plans it undoes what the dead left.
+
+    Raises: `ConfigInvalid`.
+    """
+    service, keep = Clean(writer), c.clean_keep(options, writer.transactions.clock)
+
+    def undo() -> None:
+        writer.transactions.recover()
+        remove_expired(writer.transactions, delay_ms=c.plan_delay_ms(options))
+
+    def preview() -> tuple[str, ...]:
+        plan = service.plan(keep)
+        found = {} if plan is None else plan.file_paths_to_be_deleted_per_partition or {}
+        return tuple(
+            _named(partition, (file.file_path or "").rpartition("/")[2])
+            for partition, files in sorted(found.items())
+            for file in files
+        )
+
+    return Service(service, lambda: service.schedule(keep), preview, undo)
+
+
+def clustering(writer: TableWriter, options: Mapping[str, object]) -> Service:
+    """Return the clustering of a table. Raises: `ConfigInvalid`."""
+    service, sizes = Clustering(writer), c.clustering_sizes(options)
+    sort_by = c.sort_columns(options)
+
+    def undo() -> None:
+        remove_expired(writer.transactions, delay_ms=c.plan_delay_ms(options))
+
+    def preview() -> tuple[str, ...]:
+        return tuple(
+            _named(piece.partition, piece.file_id)
+            for cluster in service.plan(sizes)
+            for piece in cluster.slices
+        )
+
+    return Service(service, lambda: service.schedule(sizes, sort_by=sort_by), preview, undo)
+
+
+def _named(partition: str | None, name: str | None) -> str:
+    return "/".join(filter(None, (partition, name)))

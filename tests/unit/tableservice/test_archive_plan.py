@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.unit.tableservice.pieces import at, begun, done
+from tidelock.base.errors import ConfigInvalid
+from tidelock.table.timeline.instant import Action, Instant
+from tidelock.tableservice.archive.plan import Bounds, to_archive
+
+WRITES = [done(number) for number in range(1, 11)]
+
+
+def times(instants: Iterable[Instant]) -> list[str]:
+    return [instant.requested for instant in instants]
+
+
+def test_nothing_goes_up_to_the_upper_bound() -> None:
+    assert to_archive(WRITES, Bounds(3, 10)) == ()
+
+
+def test_beyond_it_the_oldest_go_down_to_the_lower_bound() -> None:
+    assert times(to_archive(WRITES, Bounds(3, 9))) == [at(n) for n in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    "holding", [begun(4), begun(4, Action.COMPACTION), done(4, Action.SAVEPOINT)]
+)
+def test_nothing_goes_past_what_is_pending_or_savepointed(holding: Instant) -> None:
+    instants = sorted([*WRITES[:3], *WRITES[4:], holding])
+    assert times(to_archive(instants, Bounds(2, 5))) == [at(1), at(2), at(3)]
+
+
+def test_nothing_goes_past_what_is_needed() -> None:
+    assert times(to_archive(WRITES, Bounds(2, 5), needed={at(3)})) == [at(1), at(2)]
+
+
+def test_cleans_and_rollbacks_go_with_the_commits_around_them() -> None:
+    instants = sorted([*WRITES, done(0, Action.ROLLBACK), done(9, Action.CLEAN)])
+    archived = to_archive(instants, Bounds(3, 9))
+    assert (at(0), Action.ROLLBACK) in [(i.requested, i.action) for i in archived]
+    assert Action.CLEAN not in [i.action for i in archived]
+
+
+def test_bounds_that_keep_nothing_are_refused() -> None:
+    with pytest.raises(ConfigInvalid, match=r"hoodie\.keep\.min\.commits"):
+        Bounds(30, 20)
+
+
+def test_what_cleaning_retains_is_never_archived() -> None:
+    assert Bounds(20, 30).beyond_cleaning(10) == Bounds(20, 30)
+    raised = Bounds(20, 30).beyond_cleaning(24)
+    assert raised.least > 24
+    assert raised.most > raised.least
