@@ -48,10 +48,14 @@ class Placing:
     ids: IdSource
     nonblocking: bool = False
 
-    def place(self, job: Job, prepared: Prepared | None, view: TableView, *, rounds: int) -> Placed:
+    def place(
+        self, job: Job, prepared: Prepared | None, view: TableView, *, crowded: bool
+    ) -> Placed:
         """Return where the rows go as the table is at `view`.
 
-        `rounds` counts how often the write was overtaken. Raises: what a lookup raises.
+        `crowded` says that others write at the same time: rows that are only added then get file
+        groups of their own instead of filling one that everybody fills. Raises: what a lookup
+        raises.
         """
         if job.overwrites:
             return self._overwrite(job, prepared, view)
@@ -65,7 +69,7 @@ class Placing:
             appends=self.properties.type is TableType.MERGE_ON_READ,
             logs_inserts=self.nonblocking,
             # A blind insert that was overtaken in a small file goes where nobody else is.
-            fills_small=not self._bucketed and not (job.inserts and rounds),
+            fills_small=not self._bucketed and not (job.inserts and crowded),
             concat=job.inserts and self.settings.allow_duplicates,
             deletes=job.deletes,
             busy=view.busy,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
 import pyarrow as pa
 
@@ -43,15 +43,21 @@ from tidelock.table.keys import KeyRule
 from tidelock.table.properties import TableProperties
 from tidelock.table.schema.avro import arrow_schema, avro_schema, parse_schema, render_schema
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+from tidelock.table.timeline.instant import format_time
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.txn.config import Mode
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
+from tidelock.txn.entry import Commit
 from tidelock.txn.strategy import Strategy
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
 from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, ReplanReplaced
 
 logger = logging.getLogger(__name__)
+
+_JUST_NOW_MS: Final = 2_000
+_NEIGHBOURS: Final = 32
+"""Ledger entries that are looked at for others who write at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +209,22 @@ class TableWriter:
             view = self.view()
             now = self._evolved(job, self.schema(view), kept.engine)
             prepared = None if job.rows is None else kept.prepared(job.rows, self._rule(job, now))
-            placed = self._placing(kept.engine).place(job, prepared, view, rounds=rounds)
+            crowded = rounds > 0 or self._is_crowded()
+            placed = self._placing(kept.engine).place(job, prepared, view, crowded=crowded)
             mine = wanted(placed, blind=self._is_blind(job))
             if self._nonblocking or not self.transactions.wait_turn(*mine):
                 return view, now, placed
             if self.transactions.ledger.fold.position == view.fold.position:
                 return view, now, placed
+
+    def _is_crowded(self) -> bool:
+        """Tell whether somebody else has committed just now. A wrong clock costs some work."""
+        ledger = self.transactions.ledger
+        since = format_time(self.transactions.clock.now().wall_epoch_ms - _JUST_NOW_MS)
+        return any(
+            entry.time > since and entry.owner != ledger.owner and isinstance(entry.fact, Commit)
+            for entry in ledger.view.tail[-_NEIGHBOURS:]
+        )
 
     def _commit(
         self,

@@ -14,6 +14,7 @@ from tidelock.base.errors import WriteConflict
 from tidelock.engine.contract import Tagged, WriteEngine, WritePlan
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.results import FileResult
+from tidelock.operation import writer
 from tidelock.operation import writer as writing
 from tidelock.operation.view import load_view
 
@@ -134,7 +135,18 @@ def test_a_delete_of_a_row_that_comes_meanwhile_deletes_it() -> None:
     assert held(slow) == []
 
 
-def test_a_blind_insert_that_lost_a_small_file_takes_one_of_its_own() -> None:
+def test_blind_inserts_of_several_writers_keep_out_of_each_others_files() -> None:
+    table = made()
+    table.insert([row(1)])
+    slow = interrupted(table, lambda other: other.insert([row(2)]))
+    assert slow.insert([row(3)]).rebases == 0
+    assert held(slow) == [row(1), row(2), row(3)]
+
+
+def test_a_blind_insert_that_lost_a_small_file_takes_one_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "_JUST_NOW_MS", 0)  # nobody seemed to be there
     table = made()
     table.insert([row(1)])
     slow = interrupted(table, lambda other: other.insert([row(2)]))
