@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tidelock.testing.plugin"]
+pytest_plugins = ["tidelock.testing.plugin", "tidelock.testing.spark"]
 
 # `gate` finds the same examples every time, so a red gate is always this change's doing. `long`
 # (pytest --hypothesis-profile=long) goes looking for what nobody has seen yet.
@@ -26,6 +26,21 @@ settings.register_profile(
 settings.load_profile("gate")
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of one `xdist_group` in one worker, so that their servers start once.
+
+    pytest-xdist writes the group into a test's `_nodeid`, which pytest 9.2 no longer reads.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+        ending = f"@{'_'.join(groups)}"
+        if groups and not item.nodeid.endswith(ending):
+            item._id = type(item.id).parse(item.nodeid + ending)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

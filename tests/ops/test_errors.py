@@ -21,6 +21,9 @@ def _extra(command: str) -> list[str]:
     return {"audit": ["status"], "run": ["--", "true"]}.get(command, [])
 
 
+IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("resource", "says"),
@@ -103,7 +106,15 @@ def test_a_json_flag_of_the_command_under_the_lock_is_not_ours(tidelock: Program
         (["lock", "status", "x", "--prop", "hoodie.write.lock.wait_time_ms=soon"], "whole number"),
         (
             ["lock", "status", "x", "--prop", "hoodie.write.lock.provider=Zk"],
+            "not a lock provider",
+        ),
+        (
+            ["lock", "watch", "x", "--prop", f"hoodie.write.lock.provider={IN_PROCESS}"],
             "not the storage lock",
+        ),
+        (
+            ["lock", "force-release", "x", "--prop", f"hoodie.write.lock.provider={IN_PROCESS}"],
+            "add --yes",
         ),
         (["lock", "audit", "x", "status", "--dry-run"], "belong to cleanup"),
         (["lock", "audit", "x", "cleanup", "--keep-files"], "belong to disable"),

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tidelock.lock.events import Doubtful, Renewed, Result
-from tidelock.lock.lease import Lease
 
 FAILURE_SHARE = 10
 """After a failure the next try comes after a tenth of the interval: nine chances, not one."""
+
+
+class Cadence(Protocol):
+    """What the schedule needs of a lease, whatever backend gave it."""
+
+    @property
+    def renew_ms(self) -> int:
+        """How often the lease is renewed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The schedule of one holding's renewals."""
 
-    lease: Lease
+    lease: Cadence
     due_monotonic_ms: int
     failures: int = 0
 
     @staticmethod
-    def started(lease: Lease, granted_monotonic_ms: int) -> Heartbeat:
+    def started(lease: Cadence, granted_monotonic_ms: int) -> Heartbeat:
         """Return the schedule of a holding whose grant was known at `granted_monotonic_ms`."""
         return Heartbeat(lease, granted_monotonic_ms + lease.renew_ms)
 

@@ -96,6 +96,16 @@ class Holding:
         return self._objects.uri
 
     @property
+    def store(self) -> ObjectStore:
+        """Where the lock object lies, for those who look at it from outside."""
+        return self._store
+
+    @property
+    def lease(self) -> Lease:
+        """The terms that contenders for this lock agree on."""
+        return self._session.lease
+
+    @property
     def owner(self) -> str:
         """The name of this client in the lock record."""
         return self._session.owner

@@ -20,6 +20,17 @@ class Features:
     watch: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, as far as its backend tells; what it does not tell is None."""
+
+    owner: str
+    token: int | None = None
+    since_epoch_ms: int | None = None
+    expires_epoch_ms: int | None = None
+    waiters: int | None = None
+
+
 class LockProvider(Protocol):
     """A lock backend bound to one resource."""
 
@@ -46,6 +57,21 @@ class LockProvider(Protocol):
 
     def on_lost(self, callback: LostCallback) -> None:
         """Call `callback` once with the cause when the lock is lost."""
+        ...
+
+    def holder(self) -> Holder | None:
+        """Ask the backend who holds the lock; None when it is free.
+
+        Raises: `Unavailable` when it does not answer.
+        """
+        ...
+
+    def force_release(self) -> bool:
+        """Free the lock, whoever holds it; return whether anybody did.
+
+        The holder is not asked. It hears of its loss with its next renewal.
+        Raises: `Unsupported` where `features().force_release` is false.
+        """
         ...
 
     def close(self) -> None:

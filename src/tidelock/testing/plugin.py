@@ -20,12 +20,16 @@ import pytest
 from tidelock.testing.servers import (
     AzureServer,
     GcsServer,
+    KubernetesServer,
     RunningServer,
     S3Server,
     ServerUnavailable,
     azurite,
+    dynamodb,
     etcd,
     fake_gcs,
+    hive,
+    kubernetes,
     minio,
     redis,
     seaweedfs,
@@ -75,6 +79,24 @@ def etcd_server() -> Iterator[RunningServer]:
 def zookeeper_server() -> Iterator[RunningServer]:
     """Return a running ZooKeeper."""
     yield from _served(zookeeper)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server() -> Iterator[RunningServer]:
+    """Return a running DynamoDB Local."""
+    yield from _served(dynamodb)
+
+
+@pytest.fixture(scope="session")
+def hive_server() -> Iterator[RunningServer]:
+    """Return a running Hive metastore."""
+    yield from _served(hive)
+
+
+@pytest.fixture(scope="session")
+def kubernetes_server() -> Iterator[KubernetesServer]:
+    """Return a running Kubernetes API server, built from source if need be."""
+    yield from _served(kubernetes, optional=True)
 
 
 def _served(

@@ -12,8 +12,8 @@ from rich.text import Text
 from tidelock.base.clock import Clock
 from tidelock.base.errors import HoldingLost, InvalidInput
 from tidelock.base.runtime import start_thread
-from tidelock.lock.driver import Lock
 from tidelock.ops.cli import options
+from tidelock.ops.cli.anylock import AnyLock
 from tidelock.ops.cli.detach import take_and_leave
 from tidelock.ops.cli.output import Output, duration, moment
 from tidelock.ops.cli.stopping import Stopping, stop_at_end_of_input
@@ -39,6 +39,7 @@ def acquire(
     detach: Detach = False,
     wait: options.Wait = None,
     no_wait: options.NoWait = False,
+    service: options.Service = None,
     props: options.Props = None,
     props_file: options.PropsFile = None,
     validity: options.Validity = None,
@@ -53,7 +54,9 @@ def acquire(
 
         tidelock lock acquire s3://lake/orders --for 60
     """
-    target = options.target(resource, props, props_file, validity, renew)
+    target = options.target(
+        resource, props, props_file, validity, renew, any_provider=not detach, service=service
+    )
     output = Output(as_json=as_json)
     if for_s is not None and not for_s >= 0:
         raise InvalidInput(f"--for {for_s} cannot be", hint="use 0 or more seconds")
@@ -71,7 +74,7 @@ def acquire(
 
 
 def hold(
-    lock: Lock,
+    lock: AnyLock,
     stopping: Stopping,
     output: Output,
     clock: Clock,

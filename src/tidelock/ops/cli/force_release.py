@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -30,6 +31,7 @@ def force_release(
     *,
     if_token: IfToken = None,
     yes: Yes = False,
+    service: options.Service = None,
     props: options.Props = None,
     props_file: options.PropsFile = None,
     as_json: options.Json = False,
@@ -44,8 +46,14 @@ def force_release(
 
         tidelock lock force-release s3://lake/orders --if-token 17
     """
-    target = options.target(resource, props, props_file)
+    target = options.target(resource, props, props_file, any_provider=True, service=service)
     output = Output(as_json=as_json)
+    if (elsewhere := target.elsewhere) is not None:
+        with closing(elsewhere):
+            if not yes:
+                raise InvalidInput(f"{elsewhere.uri} would be released", hint="add --yes to do it")
+            elsewhere.force(output, if_token)
+        return
     store = target.store()
     try:
         seen = inspect_lock(store, target.lease, target.clock)

@@ -211,7 +211,7 @@ def _met_facts(met: Met) -> dict[str, object]:
         "overtaken_by": list(met.overtaken_by),
         "overtaken_by_owners": list(met.rivals),
         "committed_as": met.ended or None,
-        "groups": _names(met.groups),
+        "groups": group_names(met.groups),
         "reason": met.reason,
     }
 
@@ -219,7 +219,7 @@ def _met_facts(met: Met) -> dict[str, object]:
 def _met_row(met: Met) -> list[str]:
     by = " ".join((*met.overtaken_by, *(f"({owner})" for owner in met.rivals))) or "-"
     ended = f"committed as {met.ended}" if met.ended else "not committed"
-    groups = " ".join(_names(met.groups)) or "-"
+    groups = " ".join(group_names(met.groups)) or "-"
     return [str(met.position), met.time, met.instant, by, ended, groups, met.reason]
 
 
@@ -235,7 +235,7 @@ def _writer_facts(writer: Writer) -> dict[str, object]:
         "owner": writer.owner,
         "host": writer.host,
         "pid": writer.pid,
-        "groups": _names(writer.groups),
+        "groups": group_names(writer.groups),
     }
 
 
@@ -249,9 +249,10 @@ def _writer_row(writer: Writer) -> list[str]:
         age if writer.alive else f"{age}, dead",
         "-" if writer.since_epoch_ms is None else moment(writer.since_epoch_ms),
         f"{writer.host}:{writer.pid}" if writer.host else "-",
-        " ".join(_names(writer.groups)) or "-",
+        " ".join(group_names(writer.groups)) or "-",
     ]
 
 
-def _names(groups: Iterable[tuple[str, str]]) -> list[str]:
+def group_names(groups: Iterable[tuple[str, str]]) -> list[str]:
+    """Return file groups as people and programs are told them."""
     return sorted("/".join(filter(None, group)) for group in groups)

@@ -24,12 +24,20 @@ from tidelock.ops.cli.audit import audit
 from tidelock.ops.cli.demo import demo
 from tidelock.ops.cli.doctor import doctor
 from tidelock.ops.cli.force_release import force_release
+from tidelock.ops.cli.ledger import conflicts, writers
+from tidelock.ops.cli.ledger import show as show_ledger
+from tidelock.ops.cli.ledger import verify as verify_ledger
 from tidelock.ops.cli.output import Output, error_facts, kind_of
 from tidelock.ops.cli.run import run as run_under_lock
+from tidelock.ops.cli.serve import serve
+from tidelock.ops.cli.services import services
 from tidelock.ops.cli.status import status
 from tidelock.ops.cli.stopping import Stopped
 from tidelock.ops.cli.table import describe, files, history
+from tidelock.ops.cli.table_create import create
+from tidelock.ops.cli.table_services import archive, clean, cluster, compact
 from tidelock.ops.cli.table_show import show as show_rows
+from tidelock.ops.cli.table_validate import validate
 from tidelock.ops.cli.timeline import show as show_timeline
 from tidelock.ops.cli.watch import watch
 
@@ -55,15 +63,29 @@ lock_app.command("watch")(watch)
 lock_app.command("force-release")(force_release)
 lock_app.command("audit")(audit)
 lock_app.command("doctor")(doctor)
-table_app = typer.Typer(help="Show tables: what they are, their past, files and rows.", **_SETTINGS)
+table_app = typer.Typer(help="Create, show and validate tables.", **_SETTINGS)
 app.add_typer(table_app, name="table")
+table_app.command("create")(create)
 table_app.command("describe")(describe)
 table_app.command("history")(history)
 table_app.command("files")(files)
 table_app.command("show")(show_rows)
+table_app.command("validate")(validate)
 timeline_app = typer.Typer(help="Show timelines.", **_SETTINGS)
 app.add_typer(timeline_app, name="timeline")
 timeline_app.command("show")(show_timeline)
+ledger_app = typer.Typer(help="Show and verify what was decided about tables.", **_SETTINGS)
+app.add_typer(ledger_app, name="ledger")
+ledger_app.command("show")(show_ledger)
+ledger_app.command("verify")(verify_ledger)
+ledger_app.command("conflicts")(conflicts)
+app.command("writers")(writers)
+app.command("services")(services)
+app.command("compact")(compact)
+app.command("cluster")(cluster)
+app.command("clean")(clean)
+app.command("archive")(archive)
+app.command("serve")(serve)
 app.command("demo")(demo)
 
 

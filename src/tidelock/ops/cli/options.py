@@ -12,10 +12,11 @@ import typer
 from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.errors import ConfigInvalid, InvalidInput
 from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
-from tidelock.lock.driver import Lock
 from tidelock.lock.lease import Lease
 from tidelock.lock.opening import lock, refuse_unknown
-from tidelock.lockproviders.registry import PROVIDERS
+from tidelock.lockproviders import keys
+from tidelock.lockproviders.registry import PROVIDERS, SERVICE, STORAGE
+from tidelock.ops.cli.anylock import AnyLock, ProviderLock
 from tidelock.ops.cli.properties import read_properties
 from tidelock.store.contract import ObjectStore
 from tidelock.store.uri import open_store
@@ -79,6 +80,15 @@ Wait = Annotated[
         show_default=False,
     ),
 ]
+Service = Annotated[
+    str | None,
+    typer.Option(
+        "--service",
+        metavar="URL",
+        help="Take the lock RESOURCE of the lock service there (`tidelock serve`).",
+        show_default=False,
+    ),
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Try once, do not wait.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object to a line.")]
 
@@ -105,9 +115,17 @@ class Target:
         """Open the store whose root is the resource."""
         return open_store(self.uri, self.settings)
 
-    def lock(self) -> Lock:
+    @property
+    def elsewhere(self) -> ProviderLock | None:
+        """The lock of another provider than the storage lock, if the settings name one."""
+        name = PROVIDER.value(self.settings)
+        if name is None or PROVIDERS[name] == STORAGE:
+            return None
+        return ProviderLock(self.uri, self.settings)
+
+    def lock(self) -> AnyLock:
         """Return the lock of the resource, not yet acquired."""
-        return lock(self.uri, settings=self.settings)
+        return self.elsewhere or lock(self.uri, settings=self.settings)
 
     def wait_s(self, wait: float | None, *, no_wait: bool) -> float | None:
         """Return how long to wait for the lock; None is for ever."""
@@ -142,12 +160,20 @@ def target(
     props_file: Path | None,
     validity: int | None = None,
     renew: int | None = None,
+    *,
+    any_provider: bool = False,
+    service: str | None = None,
 ) -> Target:
     """Put the settings together: the file, then `--prop`, then the options of their own.
 
+    With `any_provider` the settings may name another one than the storage lock; `service` does.
     Raises: `ConfigInvalid`, `NotFound`.
     """
     settings = given_settings(props, props_file)
+    if service is not None:
+        settings |= {PROVIDER.key: SERVICE, keys.SERVICE_URL.key: service}
+        if validity is not None:
+            settings[keys.TTL_MS.key] = validity * 1000
     if validity is not None:
         settings[VALIDITY_S.key] = validity
         if renew is None and RENEW_S.value(settings) == RENEW_S.default:
@@ -155,15 +181,22 @@ def target(
     if renew is not None:
         settings[RENEW_S.key] = renew
     refuse_unknown(settings)
-    _refuse_other_provider(settings)
+    _refuse_other_provider(settings, any_provider=any_provider)
     return Target(uri, settings, LockSettings.read(settings))
 
 
-def _refuse_other_provider(settings: Mapping[str, object]) -> None:
+def _refuse_other_provider(settings: Mapping[str, object], *, any_provider: bool) -> None:
     """Refuse settings of a writer that locks elsewhere: this lock would keep nobody out."""
     name = PROVIDER.value(settings)
-    if name is not None and name not in PROVIDERS:
+    if name is None or PROVIDERS.get(name) == STORAGE:
+        return
+    if name not in PROVIDERS:
         raise ConfigInvalid(
-            f"{PROVIDER.key} = {name!r} is not the storage lock, which these commands are about",
-            hint=f"writers must agree on one provider; this one is {min(PROVIDERS)}",
+            f"{PROVIDER.key} = {name!r} is not a lock provider",
+            hint=f"use one of: {', '.join(sorted(PROVIDERS))}",
+        )
+    if not any_provider:
+        raise ConfigInvalid(
+            f"{PROVIDER.key} = {name!r} is not the storage lock, which this command is about",
+            hint="run, acquire, status and force-release take any provider",
         )

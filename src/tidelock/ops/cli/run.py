@@ -11,8 +11,8 @@ from rich.text import Text
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import HoldingLost, InvalidInput, Kind, OutcomeUnknown
-from tidelock.lock.driver import Lock
 from tidelock.ops.cli import options
+from tidelock.ops.cli.anylock import AnyLock
 from tidelock.ops.cli.child import CannotStart, Child
 from tidelock.ops.cli.output import Output, error_facts
 from tidelock.ops.cli.stopping import Stopping
@@ -38,6 +38,7 @@ def run(
     kill_after: KillAfter = 5.0,
     wait: options.Wait = None,
     no_wait: options.NoWait = False,
+    service: options.Service = None,
     props: options.Props = None,
     props_file: options.PropsFile = None,
     validity: options.Validity = None,
@@ -55,7 +56,9 @@ def run(
 
         tidelock lock run s3://lake/orders --wait 300 -- spark-submit compact.py
     """
-    target = options.target(resource, props, props_file, validity, renew)
+    target = options.target(
+        resource, props, props_file, validity, renew, any_provider=True, service=service
+    )
     output = Output(as_json=as_json, to_stderr=True)
     if not kill_after >= 0:
         raise InvalidInput(f"--kill-after {kill_after} cannot be", hint="use 0 or more seconds")
@@ -67,7 +70,7 @@ def run(
 
 
 def run_under(
-    lock: Lock,
+    lock: AnyLock,
     command: list[str],
     stopping: Stopping,
     output: Output,
@@ -123,7 +126,7 @@ class _Loss:
         self._child.end(self._kill_after_s)
 
 
-def _released(lock: Lock, output: Output) -> bool:
+def _released(lock: AnyLock, output: Output) -> bool:
     """Release; return whether it turned out that the lock had been lost before."""
     try:
         lock.release()

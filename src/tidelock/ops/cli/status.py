@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 
 import typer
 from rich.text import Text
@@ -27,6 +28,7 @@ STYLES = {
 def status(
     resource: options.Resource,
     *,
+    service: options.Service = None,
     props: options.Props = None,
     props_file: options.PropsFile = None,
     as_json: options.Json = False,
@@ -39,8 +41,12 @@ def status(
 
         tidelock lock status s3://lake/orders --json
     """
-    target = options.target(resource, props, props_file)
+    target = options.target(resource, props, props_file, any_provider=True, service=service)
     output = Output(as_json=as_json)
+    if (elsewhere := target.elsewhere) is not None:
+        with closing(elsewhere):
+            elsewhere.show(output, target.clock.now().wall_epoch_ms)
+        return
     store = target.store()
     try:
         seen = inspect_lock(store, target.lease, target.clock)

@@ -1,6 +1,16 @@
-"""Apache Hudi's own Java lock, run in processes of their own beside ours."""
+"""Apache Hudi's own Java code, run in processes of its own beside ours: its lock and its tables."""
 
 from tidelock.testing.java.hudi import Hudi, hudi
+from tidelock.testing.java.tables import HudiTables, JavaTables, hudi_tables, java_tables
 from tidelock.testing.java.writer import HudiWriter, hudi_writer
 
-__all__ = ["Hudi", "HudiWriter", "hudi", "hudi_writer"]
+__all__ = [
+    "Hudi",
+    "HudiTables",
+    "HudiWriter",
+    "JavaTables",
+    "hudi",
+    "hudi_tables",
+    "hudi_writer",
+    "java_tables",
+]

@@ -24,8 +24,8 @@ _PROGRAM = _SOURCES / "HudiWriter.java"
 _STAND_IN = _SOURCES / "S3StorageLockClient.java"
 
 
-def _hudi(artifact: str) -> Coordinates:
-    # Alone: what Hudi's artefacts ask for (Parquet, ORC, Curator, Hive) no lock needs.
+def hudi_artifact(artifact: str) -> Coordinates:
+    """Name an artefact of Hudi's, without what it asks for: most of that nobody here needs."""
     return Coordinates("org.apache.hudi", artifact, VERSION, excluded=("*:*",))
 
 
@@ -34,16 +34,16 @@ def _aws(artifact: str) -> Coordinates:
 
 
 _PROVIDER = (
-    _hudi("hudi-client-common"),
-    _hudi("hudi-common"),
-    _hudi("hudi-io"),
+    hudi_artifact("hudi-client-common"),
+    hudi_artifact("hudi-common"),
+    hudi_artifact("hudi-io"),
     _aws("s3"),
     Coordinates("com.fasterxml.jackson.core", "jackson-databind", "2.10.0"),
     # Hudi's count of locks that were taken from the dead, which it keeps also with metrics off.
     Coordinates("io.dropwizard.metrics", "metrics-core", "4.1.1"),
     Coordinates("org.slf4j", "slf4j-simple", "1.7.36"),
 )
-_CLIENT = (_hudi("hudi-aws"), _aws("sts"), _aws("dynamodb"))
+_CLIENT = (hudi_artifact("hudi-aws"), _aws("sts"), _aws("dynamodb"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,10 @@ def hudi(cache: ToolCache | None = None) -> Hudi:
         jars = fetch_jars((*_PROVIDER, *_CLIENT), kept)
     except ServerUnavailable:
         jars = fetch_jars(_PROVIDER, kept)
-        classes = _compile(jars, (_PROGRAM, _STAND_IN), kept)
+        classes = compiled("hudi-writer", jars, (_PROGRAM, _STAND_IN), kept)
         return Hudi((classes, *jars), f"our S3 client (hudi-aws {VERSION} was not found)")
-    return Hudi((_compile(jars, (_PROGRAM,), kept), *jars), "Hudi's S3 client")
+    classes = compiled("hudi-writer", jars, (_PROGRAM,), kept)
+    return Hudi((classes, *jars), "Hudi's S3 client")
 
 
 def install(cache: ToolCache) -> None:
@@ -75,13 +76,16 @@ def install(cache: ToolCache) -> None:
     hudi(cache)
 
 
-def _compile(jars: tuple[Path, ...], sources: tuple[Path, ...], cache: ToolCache) -> Path:
+def compiled(
+    name: str, jars: tuple[Path, ...], sources: tuple[Path, ...], cache: ToolCache
+) -> Path:
+    """Return the folder of the classes of a program of ours that runs against these jars."""
     inputs = [jar.name.encode() for jar in jars] + [source.read_bytes() for source in sources]
     key = hashlib.sha256(b"\0".join(inputs)).hexdigest()[:16]
-    installer = Installer("Hudi's lock", how_to_install="install a JDK of Java 17 (`javac`)")
+    installer = Installer(f"the Java program {name}", how_to_install="install a JDK of Java 17")
 
     def build(target: Path) -> None:
         command: list[str | Path] = ["javac", "-nowarn", "--release", "17", "-d", target]
         installer.run([*command, "-cp", ":".join(map(str, jars)), *sources])
 
-    return cache.tool("hudi-writer", key, build)
+    return cache.tool(name, key, build)

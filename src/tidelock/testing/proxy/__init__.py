@@ -1,4 +1,4 @@
-"""A fault-injecting HTTP proxy for tests against real servers."""
+"""Fault-injecting proxies for tests against real servers: one that knows HTTP, one for any TCP."""
 
 from tidelock.testing.proxy.faults import (
     Delay,
@@ -13,6 +13,7 @@ from tidelock.testing.proxy.faults import (
     Truncate,
     on,
 )
+from tidelock.testing.proxy.gate import TcpGate
 from tidelock.testing.proxy.proxy import FaultProxy, Record
 from tidelock.testing.proxy.request import Request
 
@@ -29,6 +30,7 @@ __all__ = [
     "RequestReset",
     "Stall",
     "Status",
+    "TcpGate",
     "Truncate",
     "on",
 ]

@@ -7,8 +7,11 @@ of time.
 
 from tidelock.testing.servers.azurite import AzureServer, azurite
 from tidelock.testing.servers.cache import ToolCache
+from tidelock.testing.servers.dynamodb import dynamodb
 from tidelock.testing.servers.etcd import etcd
 from tidelock.testing.servers.fake_gcs import GcsServer, fake_gcs
+from tidelock.testing.servers.hive import hive
+from tidelock.testing.servers.kubernetes import KubernetesServer, kubernetes
 from tidelock.testing.servers.maven import Coordinates, fetch_jars
 from tidelock.testing.servers.minio import minio
 from tidelock.testing.servers.redis import redis
@@ -22,6 +25,7 @@ __all__ = [
     "AzureServer",
     "Coordinates",
     "GcsServer",
+    "KubernetesServer",
     "Reply",
     "RunningServer",
     "S3Server",
@@ -29,9 +33,12 @@ __all__ = [
     "ServerUnavailable",
     "ToolCache",
     "azurite",
+    "dynamodb",
     "etcd",
     "fake_gcs",
     "fetch_jars",
+    "hive",
+    "kubernetes",
     "minio",
     "redis",
     "seaweedfs",

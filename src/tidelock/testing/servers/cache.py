@@ -34,6 +34,11 @@ class ToolCache:
         configured = os.environ.get("TIDELOCK_CACHE")
         return cls(Path(configured) if configured else Path.home() / ".cache" / "tidelock")
 
+    def installed(self, name: str, version: str) -> Path | None:
+        """Return the directory of a tool if it is there; install nothing."""
+        home = self.root / "tools" / name / version
+        return home if home.is_dir() else None
+
     def tool(self, name: str, version: str, install: Callable[[Path], None]) -> Path:
         """Return the directory of a tool, installing it first if it is not there.
 

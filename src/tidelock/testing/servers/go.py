@@ -22,7 +22,7 @@ def go_program(
     )
 
     def install(target: Path) -> None:
-        go = _toolchain(cache, installer, needs_go)
+        go = toolchain(cache, installer, needs_go)
         installer.run(
             [go, "install", f"{module}@{version}"],
             cwd=target,
@@ -33,7 +33,7 @@ def go_program(
     return cache.tool(name, version, install) / name
 
 
-def _toolchain(cache: ToolCache, installer: Installer, needs: tuple[int, int]) -> Path:
+def toolchain(cache: ToolCache, installer: Installer, needs: tuple[int, int]) -> Path:
     """Return the system's `go` if it is recent enough, else the one a wheel brings."""
     found = shutil.which("go")
     if found is not None:

@@ -1,0 +1,80 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.TimeZone;
+
+/**
+ * A process that reads and writes Hudi tables with Apache Hudi's own Java code, as it is told.
+ *
+ * <p>Each line of standard input is a JSON object whose "do" names a command; each is answered by
+ * one line of JSON, {"value": ...} or {"error": ...}. Rows travel in Avro container files, which
+ * keep every type; the command names the file. The end of the input ends the process.
+ */
+public final class HudiTables {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private HudiTables() {}
+
+  public static void main(String[] arguments) throws IOException {
+    // Whatever a library prints must not be taken for an answer.
+    PrintStream answers = System.out;
+    System.setOut(System.err);
+    // Hudi stamps instants in the zone of the process, whatever the table says of itself.
+    TimeZone.setDefault(TimeZone.getTimeZone("UTC"));
+    answers.println(JSON.writeValueAsString(Map.of("value", "ready")));
+    BufferedReader commands =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+      answers.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
+      answers.flush();
+    }
+    // Threads that a library left behind do not keep the process.
+    System.exit(0);
+  }
+
+  private static Map<String, Object> answer(JsonNode command) {
+    try {
+      return Map.of("value", perform(command));
+    } catch (Exception | LinkageError error) {
+      StringWriter trace = new StringWriter();
+      error.printStackTrace(new PrintWriter(trace));
+      return Map.of("error", error.toString(), "trace", trace.toString());
+    }
+  }
+
+  private static Object perform(JsonNode command) throws Exception {
+    String table = command.get("table").asText();
+    switch (command.get("do").asText()) {
+      case "snapshot":
+        return new HudiRows(table).snapshot(text(command, "as_of"), command.get("rows").asText());
+      case "read_optimized":
+        return new HudiRows(table).readOptimized(command.get("rows").asText());
+      case "changes":
+        return new HudiRows(table)
+            .changes(text(command, "since"), text(command, "until"), command.get("rows").asText());
+      case "timeline":
+        return new HudiRows(table).timeline();
+      case "write":
+        return new HudiWrites(table, command.get("options"))
+            .write(command.get("operation").asText(), command.get("rows").asText());
+      case "compact":
+        return new HudiWrites(table, command.get("options")).compact();
+      case "clean":
+        return new HudiWrites(table, command.get("options")).clean();
+      default:
+        throw new IllegalArgumentException("unknown command " + command.get("do"));
+    }
+  }
+
+  private static String text(JsonNode command, String name) {
+    JsonNode found = command.get(name);
+    return found == null || found.isNull() ? null : found.asText();
+  }
+}

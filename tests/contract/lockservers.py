@@ -1,0 +1,286 @@
+"""Lock backends with a server of their own, each behind a gate that can lose answers.
+
+Every test has a lock of its own on the one server of the session.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.lockbackends import PACE, TERMS, Backend
+from tests.contract.lockcomponents import service_backend
+from tidelock.base.clock import SystemClock
+from tidelock.base.ids import SystemIds
+from tidelock.lock.provider import LockProvider
+from tidelock.lockproviders.backend import Attempt, Taken, Terms
+from tidelock.lockproviders.dynamodb import FEATURES as DYNAMO_FEATURES
+from tidelock.lockproviders.dynamodb import DynamoRegister, DynamoTable
+from tidelock.lockproviders.etcd import EtcdBackend
+from tidelock.lockproviders.hive import HiveBackend
+from tidelock.lockproviders.jsonservice import JsonService
+from tidelock.lockproviders.kubernetes import FEATURES as LEASE_FEATURES
+from tidelock.lockproviders.kubernetes import LeaseRegister
+from tidelock.lockproviders.leased import LeasedProvider
+from tidelock.lockproviders.redis import RedisBackend
+from tidelock.lockproviders.versioned import Entry, VersionedBackend
+from tidelock.lockproviders.zookeeper import ZookeeperBackend
+from tidelock.testing.proxy import TcpGate
+from tidelock.testing.servers import KubernetesServer, RunningServer
+from tidelock.testing.servers.hive import TXN_TIMEOUT_S
+from tidelock.testing.servers.lease_api import LeaseApi, lease_api
+
+ETCD_TTL_MS_MIN = 2_000
+"""etcd grants no shorter lease: it must outlive the election of a leader."""
+
+
+def dynamo_settings(endpoint: str) -> dict[str, object]:
+    """Return the settings for DynamoDB Local, which believes everybody."""
+    return {
+        "hoodie.write.lock.dynamodb.endpoint_url": endpoint,
+        "hoodie.write.lock.dynamodb.region": "us-east-1",
+        "hoodie.aws.access.key": "tidelock",
+        "hoodie.aws.secret.key": "tidelock",
+    }
+
+
+def _gated(request: pytest.FixtureRequest, server: RunningServer) -> TcpGate:
+    gate = TcpGate(server.host, server.port)
+    request.addfinalizer(gate.stop)
+    return gate
+
+
+def redis_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return a key of Redis."""
+    import redis
+
+    server: RunningServer = request.getfixturevalue("redis_server")
+    gate = _gated(request, server)
+    key = f"lock||{uuid.uuid4().hex}"
+    outside = redis.Redis(host=server.host, port=server.port)
+    request.addfinalizer(outside.close)
+
+    def rob() -> None:
+        outside.set(key, "a robber", px=60_000)
+
+    def open_redis() -> LockProvider:
+        url = f"redis://127.0.0.1:{gate.port}/0"
+        return LeasedProvider(RedisBackend(url, key, TERMS), pace=PACE)
+
+    return Backend(
+        open=open_redis,
+        free_after_ms=1_000,
+        rob=rob,
+        gate=gate,
+        grant_marker=b"'INCR'",
+    )
+
+
+def etcd_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return a name of etcd."""
+    server: RunningServer = request.getfixturevalue("etcd_server")
+    gate = _gated(request, server)
+    name = f"contract/{uuid.uuid4().hex}"
+    outside = JsonService(server.endpoint, clock=SystemClock(), timeout_ms=5_000)
+    request.addfinalizer(outside.close)
+    start, end = (base64.b64encode(f"{name}{byte}".encode()).decode() for byte in "/0")
+
+    def open_etcd() -> LockProvider:
+        backend = EtcdBackend(f"http://127.0.0.1:{gate.port}", name, Terms(ETCD_TTL_MS_MIN, 150))
+        return LeasedProvider(backend, pace=PACE)
+
+    def rob() -> None:
+        body = {
+            "success": [
+                {"request_delete_range": {"key": start, "range_end": end}},
+                {"request_put": {"key": base64.b64encode(f"{name}/robber".encode()).decode()}},
+            ]
+        }
+        # Two steps: one transaction may not touch a key twice.
+        for step in body["success"]:
+            assert outside.ask("POST", "/v3/kv/txn", {"success": [step]}).ok
+
+    return Backend(
+        open=open_etcd,
+        free_after_ms=ETCD_TTL_MS_MIN + 1_000,
+        rob=rob,
+        gate=gate,
+        grant_marker=b"request_put",
+    )
+
+
+def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return a path of ZooKeeper."""
+    from kazoo.client import KazooClient
+
+    server: RunningServer = request.getfixturevalue("zookeeper_server")
+    gate = _gated(request, server)
+    path = f"/contract/{uuid.uuid4().hex}"
+
+    def open_zookeeper() -> LockProvider:
+        backend = ZookeeperBackend(
+            f"127.0.0.1:{gate.port}",
+            path,
+            session_ms=1_500,
+            connect_ms=2_000,
+            application="contract",
+        )
+        return LeasedProvider(backend, pace=PACE)
+
+    def rob() -> None:
+        client = KazooClient(server.endpoint)
+        client.start()
+        for child in client.get_children(path):
+            client.delete(f"{path}/{child}")
+        client.create(f"{path}/_c_robber-lock-", sequence=True)
+        client.stop()
+        client.close()
+
+    return Backend(
+        open=open_zookeeper,
+        # The server looks for expired sessions once per tick of half a second.
+        free_after_ms=1_500 + 1_000,
+        rob=rob,
+        gate=gate,
+        grant_marker=b"-lock-",
+    )
+
+
+def hive_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return a table of a metastore; it need not exist."""
+    server: RunningServer = request.getfixturevalue("hive_server")
+    gate = _gated(request, server)
+    table = f"t{uuid.uuid4().hex}"
+
+    def open_at(port: int) -> HiveBackend:
+        terms = Terms(TXN_TIMEOUT_S * 1_000, 200)
+        return HiveBackend([("127.0.0.1", port)], "contract", table, terms)
+
+    def rob() -> None:
+        robber = open_at(server.port)
+        assert robber.break_lock()
+        assert isinstance(robber.take(Attempt("a robber")), Taken)
+        robber.close()
+
+    return Backend(
+        open=lambda: LeasedProvider(open_at(gate.port), pace=PACE),
+        # Its reaper runs every second.
+        free_after_ms=TXN_TIMEOUT_S * 1_000 + 1_500,
+        rob=rob,
+        gate=gate,
+        grant_marker=b"\x00\x00\x00\x04lock",
+        cycles=20,
+    )
+
+
+def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return an item of DynamoDB."""
+    server: RunningServer = request.getfixturevalue("dynamodb_server")
+    gate = _gated(request, server)
+    key = uuid.uuid4().hex
+
+    def register(endpoint: str) -> DynamoRegister:
+        table = DynamoTable(dynamo_settings(endpoint), Terms(5_000, 1_000))
+        return DynamoRegister(table, key, SystemIds())
+
+    def open_dynamodb() -> LockProvider:
+        behind = register(f"http://127.0.0.1:{gate.port}")
+        return LeasedProvider(VersionedBackend(behind, TERMS, DYNAMO_FEATURES), pace=PACE)
+
+    def rob() -> None:
+        outside = register(server.endpoint)
+        _overwrite(outside, Entry("a robber", 60_000))
+        outside.close()
+
+    return Backend(
+        open=open_dynamodb,
+        # Who comes late has to watch the item for a whole lease.
+        free_after_ms=1_000 + 500 + 200,
+        rob=rob,
+        gate=gate,
+        grant_marker=b".PutItem",
+        cycles=50,
+    )
+
+
+def _overwrite(register: Any, entry: Entry) -> None:
+    """Write whatever is there, as a robber would: again and again until it holds."""
+    for _ in range(20):
+        if isinstance(register.write(entry, register.read()), Entry):
+            return
+    raise AssertionError("the record could not be overwritten")
+
+
+def _lease_backend(
+    origin: str,
+    *,
+    gate: TcpGate | None = None,
+    ca_file: str | None = None,
+    token_file: Path | None = None,
+) -> Backend:
+    name = f"contract-{uuid.uuid4().hex}"
+
+    def register(at: str) -> LeaseRegister:
+        return LeaseRegister(
+            at, "default", name, Terms(5_000, 500), ca_file=ca_file, token_file=token_file
+        )
+
+    def open_lease() -> LockProvider:
+        at = origin
+        if gate is not None:
+            at = f"{origin.partition('://')[0]}://127.0.0.1:{gate.port}"
+        return LeasedProvider(VersionedBackend(register(at), TERMS, LEASE_FEATURES), pace=PACE)
+
+    def rob() -> None:
+        outside = register(origin)
+        _overwrite(outside, Entry("a robber", 60_000, token=1_000))
+        outside.close()
+
+    return Backend(
+        open=open_lease,
+        free_after_ms=1_000 + 500 + 200,
+        rob=rob,
+        gate=gate,
+        # TLS hides the requests from the gate; it can only cut them there.
+        grant_marker=b"acquireTime" if origin.startswith("http:") else b"",
+        cycles=50,
+    )
+
+
+def kubernetes_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return a Lease of a real API server."""
+    server: KubernetesServer = request.getfixturevalue("kubernetes_server")
+    port = int(server.endpoint.rpartition(":")[2])
+    gate = TcpGate("127.0.0.1", port)
+    request.addfinalizer(gate.stop)
+    return _lease_backend(
+        server.endpoint, gate=gate, ca_file=str(server.ca_file), token_file=server.token_file
+    )
+
+
+def lease_api_backend(request: pytest.FixtureRequest) -> Backend:
+    """Return a Lease of the stand-in."""
+    context = lease_api()
+    server: LeaseApi = context.__enter__()
+    request.addfinalizer(lambda: context.__exit__(None, None, None))
+    gate = TcpGate("127.0.0.1", server.server_address[1])
+    request.addfinalizer(gate.stop)
+    return _lease_backend(server.endpoint, gate=gate)
+
+
+SERVED: Mapping[str, Callable[[pytest.FixtureRequest], Backend]] = {
+    "redis": redis_backend,
+    "etcd": etcd_backend,
+    "zookeeper": zookeeper_backend,
+    "hive": hive_backend,
+    "dynamodb": dynamodb_backend,
+    "kubernetes": kubernetes_backend,
+    "kubernetes-stand-in": lease_api_backend,
+    "lockservice": service_backend,
+}
+"""Each kind of lock that has a server, by the name its tests carry."""

@@ -1,0 +1,324 @@
+"""Our providers and those they are compatible with: neither gets in while the other is.
+
+Curator's recipe, Amazon's lock client, Hudi's Java providers and client-go's leader election run
+unmodified in processes of their own. Redis is spoken to as Dapr's component does it, etcd by its
+own lock API.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from tidelock.base.clock import SystemClock
+from tidelock.base.errors import HoldingLost
+from tidelock.lock.provider import LockProvider
+from tidelock.lockproviders.jsonservice import JsonService
+from tidelock.lockproviders.registry import open_provider
+from tidelock.testing.java.peers import LockPeer, LockPeers, lock_peer, lock_peers
+from tidelock.testing.leasepeer import lease_peer
+from tidelock.testing.servers import KubernetesServer, RunningServer, ServerUnavailable
+
+SECTIONS = 12
+HUDI = "org.apache.hudi.client.transaction.lock"
+
+
+@pytest.fixture(scope="session")
+def peers() -> LockPeers:
+    """Return the Java locks; skip where Java, Maven or the artefacts cannot be had."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        reason = f"other people's locks need {', '.join(missing)}: install a JDK of 17 and Maven"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    try:
+        return lock_peers()
+    except ServerUnavailable as error:
+        pytest.skip(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One lock, with a client of ours and somebody else's."""
+
+    peer: LockPeer
+    ours: LockProvider
+    marker: Path
+
+
+def sections_of_ours(meeting: Meeting) -> int:
+    """Do critical sections as `LockPeer.java` does; return how many met somebody inside."""
+    overlaps = done = 0
+    while done < SECTIONS:
+        if not meeting.ours.try_lock(20_000):
+            continue
+        done += 1
+        try:
+            meeting.marker.touch(exist_ok=False)
+        except FileExistsError:
+            overlaps += 1
+        time.sleep(random.uniform(0.001, 0.006))
+        meeting.marker.unlink(missing_ok=True)
+        meeting.ours.unlock()
+        time.sleep(random.uniform(0, 0.02))
+    return overlaps
+
+
+def meet(meeting: Meeting) -> None:
+    """Whoever holds the lock keeps the other out; then both fight for it."""
+    keep_each_other_out(meeting)
+    meeting.peer.sections(SECTIONS, meeting.marker)
+    assert sections_of_ours(meeting) == 0
+    assert meeting.peer.overlaps() == 0
+
+
+def keep_each_other_out(meeting: Meeting) -> None:
+    """Take the lock in turns; who does not hold it does not get it."""
+    assert meeting.peer.lock(5)
+    assert not meeting.ours.try_lock(300)
+    assert meeting.ours.holder() is not None
+    meeting.peer.unlock()
+    assert meeting.ours.try_lock(5_000)
+    assert not meeting.peer.lock(0.3)
+    meeting.ours.unlock()
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Return what closes providers and peers at the end of a test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def meeting_of(
+    stack: ExitStack,
+    peers: LockPeers,
+    settings: Mapping[str, object],
+    arguments: list[str],
+    marker: Path,
+) -> Meeting:
+    """Open both clients."""
+    ours = stack.enter_context(closing(open_provider(settings)))
+    return Meeting(stack.enter_context(lock_peer(peers, *arguments)), ours, marker)
+
+
+def zookeeper_settings(server: RunningServer, **more: str) -> dict[str, object]:
+    return {
+        "hoodie.write.lock.zookeeper.url": server.endpoint,
+        "hoodie.write.lock.zookeeper.session_timeout_ms": "10000",
+        **more,
+    }
+
+
+def hudi_arguments(name: str, settings: Mapping[str, object]) -> list[str]:
+    """Return the settings of ours as those of Hudi's provider: they are the same."""
+    return ["hudi", name, *(f"{key}={value}" for key, value in settings.items())]
+
+
+def test_curator_and_our_zookeeper_lock_exclude_each_other(
+    peers: LockPeers, zookeeper_server: RunningServer, stack: ExitStack, tmp_path: Path
+) -> None:
+    name = uuid.uuid4().hex
+    settings = {
+        "hoodie.write.lock.provider": f"{HUDI}.ZookeeperBasedLockProvider",
+        "hoodie.write.lock.zookeeper.base_path": "/peers",
+        "hoodie.write.lock.zookeeper.lock_key": name,
+        **zookeeper_settings(zookeeper_server),
+    }
+    arguments = ["curator", zookeeper_server.endpoint, f"/peers/{name}"]
+    meet(meeting_of(stack, peers, settings, arguments, tmp_path / "inside"))
+
+
+@pytest.mark.parametrize(
+    "provider", ["ZookeeperBasedLockProvider", "ZookeeperBasedImplicitBasePathLockProvider"]
+)
+def test_hudi_s_zookeeper_providers_and_ours_exclude_each_other_by_the_same_settings(
+    peers: LockPeers,
+    zookeeper_server: RunningServer,
+    stack: ExitStack,
+    tmp_path: Path,
+    provider: str,
+) -> None:
+    settings = zookeeper_settings(
+        zookeeper_server,
+        **{
+            "hoodie.write.lock.provider": f"{HUDI}.{provider}",
+            "hoodie.write.lock.zookeeper.base_path": "/peers",
+            "hoodie.write.lock.zookeeper.lock_key": uuid.uuid4().hex,
+            "hoodie.base.path": f"s3a://lake/{uuid.uuid4().hex}/of-a-name-beyond-32-bytes",
+            "hoodie.table.name": "orders",
+        },
+    )
+    arguments = hudi_arguments(f"{HUDI}.{provider}", settings)
+    meet(meeting_of(stack, peers, settings, arguments, tmp_path / "inside"))
+
+
+def test_amazon_s_lock_client_and_our_dynamodb_lock_exclude_each_other(
+    peers: LockPeers, dynamodb_server: RunningServer, stack: ExitStack, tmp_path: Path
+) -> None:
+    key = uuid.uuid4().hex
+    settings = {
+        "hoodie.write.lock.provider": "org.apache.hudi.aws.transaction.lock"
+        ".DynamoDBBasedLockProvider",
+        "hoodie.write.lock.dynamodb.endpoint_url": dynamodb_server.endpoint,
+        "hoodie.write.lock.dynamodb.region": "us-east-1",
+        "hoodie.write.lock.dynamodb.partition_key": key,
+        "hoodie.write.lock.wait_time_ms": 9_000,
+        "hoodie.aws.access.key": "tidelock",
+        "hoodie.aws.secret.key": "tidelock",
+    }
+    # Amazon's client adds the other's lease to its waiting time, so a refusal takes that long.
+    lease_ms = "1500"
+    ours = stack.enter_context(closing(open_provider(settings)))
+    assert ours.try_lock(5_000)  # makes the table
+    ours.unlock()
+    arguments = ["amazon", dynamodb_server.endpoint, "hudi_locks", key, lease_ms]
+    peer = stack.enter_context(lock_peer(peers, *arguments))
+    assert peer.lock(5)
+    assert not ours.try_lock(2_500)  # it renews every half second
+    peer.unlock()
+    assert ours.try_lock(5_000)
+    ours.unlock()
+    meeting = Meeting(peer, ours, tmp_path / "inside")
+    peer.sections(SECTIONS, meeting.marker)
+    assert sections_of_ours(meeting) == 0
+    assert peer.overlaps() == 0
+    assert peer.lock(5)
+    peer.kill()
+    began_s = time.monotonic()
+    assert ours.try_lock(20_000)  # the item stands still for its own lease, not for ours
+    assert 0.5 < time.monotonic() - began_s < 8
+
+
+def test_hudi_s_filesystem_provider_and_ours_respect_each_other_s_file(
+    peers: LockPeers, stack: ExitStack, tmp_path: Path
+) -> None:
+    """They do not race for it here: Hudi's looks, then creates, and may truncate ours."""
+    name = f"{HUDI}.FileSystemBasedLockProvider"
+    settings = {
+        "hoodie.write.lock.provider": name,
+        "hoodie.base.path": str(tmp_path / "table"),
+        "hoodie.write.lock.filesystem.path": str(tmp_path / "table" / ".hoodie"),
+        "hoodie.write.lock.filesystem.expire": "1",
+    }
+    arguments = hudi_arguments(name, settings)
+    meeting = meeting_of(stack, peers, settings, arguments, tmp_path / "inside")
+    keep_each_other_out(meeting)
+    assert meeting.peer.lock(5)
+    assert meeting.ours.force_release()
+    assert meeting.ours.try_lock(0)
+    # Java's unlock deletes whatever file is there; ours hears of it and does not claim the next.
+    meeting.peer.unlock()
+    with pytest.raises(HoldingLost):
+        meeting.ours.unlock()
+
+
+def test_client_go_s_leader_election_and_our_lease_exclude_each_other(
+    kubernetes_server: KubernetesServer, stack: ExitStack, tmp_path: Path
+) -> None:
+    name = f"peers-{uuid.uuid4().hex}"
+    settings = {
+        "hoodie.write.lock.provider": "tidelock.lockproviders.kubernetes.KubernetesLockProvider",
+        "tidelock.kubernetes.url": kubernetes_server.endpoint,
+        "tidelock.kubernetes.ca.file": str(kubernetes_server.ca_file),
+        "tidelock.kubernetes.token.file": str(kubernetes_server.token_file),
+        "tidelock.lock.resource": name,
+        "tidelock.lock.ttl.ms": 4_000,
+        "hoodie.write.lock.wait_time_ms_between_retry": 50,
+    }
+    ours = stack.enter_context(closing(open_provider(settings)))
+    peer = stack.enter_context(lease_peer(kubernetes_server, name))
+    meet(Meeting(peer, ours, tmp_path / "inside"))
+    assert ours.try_lock(5_000)
+    first = ours.check()
+    ours.unlock()
+    assert peer.lock(5)
+    held = ours.holder()
+    assert held is not None
+    assert held.owner.startswith("client-go-")
+    assert held.token is not None
+    assert held.token > first  # client-go counts on where we left off
+    peer.kill()
+    assert ours.try_lock(10_000)  # two seconds of standing still, and the grace
+    assert ours.check() > held.token
+
+
+DAPR_UNLOCK = """
+local there = redis.call('GET', KEYS[1])
+if there == false then return -1 elseif there ~= ARGV[1] then return -2 end
+redis.call('DEL', KEYS[1]) return 1
+"""
+
+
+def test_dapr_s_redis_lock_and_ours_exclude_each_other(
+    redis_server: RunningServer, stack: ExitStack
+) -> None:
+    resource = uuid.uuid4().hex
+    settings = {
+        "hoodie.write.lock.provider": "tidelock.lockproviders.redis.RedisLockProvider",
+        "tidelock.redis.url": f"redis://{redis_server.endpoint}/0",
+        "tidelock.redis.key.prefix": "lock||orders-app||",
+        "tidelock.lock.resource": resource,
+    }
+    ours = stack.enter_context(closing(open_provider(settings)))
+    dapr = stack.enter_context(
+        closing(redis.Redis(host=redis_server.host, port=redis_server.port, decode_responses=True))
+    )
+    key = f"lock||orders-app||{resource}"
+    assert dapr.set(key, "an owner", nx=True, ex=30)
+    assert not ours.try_lock(50)
+    held = ours.holder()
+    assert held is not None
+    assert held.owner == "an owner"
+    assert dapr.eval(DAPR_UNLOCK, 1, key, "an owner") == 1
+    assert ours.try_lock(0)
+    assert dapr.set(key, "an owner", nx=True, ex=30) is None
+    assert dapr.eval(DAPR_UNLOCK, 1, key, "an owner") == -2  # belongs to others
+    ours.unlock()
+    assert dapr.eval(DAPR_UNLOCK, 1, key, "an owner") == -1  # does not exist
+
+
+def test_etcd_s_own_lock_api_and_ours_wait_in_one_line(
+    etcd_server: RunningServer, stack: ExitStack
+) -> None:
+    name = f"peers/{uuid.uuid4().hex}"
+    settings = {
+        "hoodie.write.lock.provider": "tidelock.lockproviders.etcd.EtcdLockProvider",
+        "tidelock.etcd.url": etcd_server.endpoint,
+        "tidelock.lock.resource": name,
+    }
+    ours = stack.enter_context(closing(open_provider(settings)))
+    service = JsonService(etcd_server.endpoint, clock=SystemClock(), timeout_ms=2_000)
+    stack.enter_context(closing(service))
+    encoded = base64.b64encode(name.encode()).decode()
+    lease = service.ask("POST", "/v3/lease/grant", {"TTL": "30"}).body["ID"]
+    asked = {"name": encoded, "lease": lease}
+    theirs = service.ask("POST", "/v3/lock/lock", asked)
+    assert theirs.ok
+    assert not ours.try_lock(100)
+    held = ours.holder()
+    assert held is not None
+    assert held.waiters == 0  # our place in line was given up
+    assert service.ask("POST", "/v3/lock/unlock", {"key": theirs.body["key"]}).ok
+    assert ours.try_lock(5_000)
+    revision = ours.check()
+    assert revision > int(theirs.body["header"]["revision"])
+    # etcd waits for us, as for one of its own, until its caller gives up.
+    impatient = JsonService(etcd_server.endpoint, clock=SystemClock(), timeout_ms=400)
+    stack.enter_context(closing(impatient))
+    assert not isinstance(impatient.tell("POST", "/v3/lock/lock", asked), type(theirs))
+    ours.unlock()
+    again = service.ask("POST", "/v3/lock/lock", asked)
+    assert again.ok

@@ -1,0 +1,182 @@
+"""compact, cluster, clean, archive and services, on tables in a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.ops.program import Ended, Program
+from tidelock.table.timeline.metadata import OperationType
+from tidelock.tableservice.claiming import claimed
+from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
+QUIET = {
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.parquet.small.file.limit": "0",
+}
+
+
+def rows(*ids: int, v: str = "x", ts: int = 1) -> pa.Table:
+    return pa.table([list(ids), [v] * len(ids), [ts] * len(ids)], schema=SCHEMA)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a merge-on-read table of three file groups, one of which has a log file."""
+    place = tmp_path / "orders"
+    with Table.create(
+        str(place), SCHEMA, key="id", ordering="ts", type="MERGE_ON_READ", options=QUIET
+    ) as table:
+        for number in range(3):
+            table.insert(rows(number, number + 10))
+        table.upsert(rows(1, v="up", ts=2))
+    return place
+
+
+def told(ended: Ended) -> dict[str, Any]:
+    assert ended.code == 0, ended.err + ended.out
+    found: dict[str, Any] = json.loads(ended.out)
+    return found
+
+
+def content(folder: Path) -> list[dict[str, object]]:
+    with Table.open(str(folder)) as table:
+        found: list[dict[str, object]] = table.read().sort_by("id").to_pylist()
+    return found
+
+
+def test_a_compaction_is_scheduled_shown_and_executed(tidelock: Program, folder: Path) -> None:
+    before = content(folder)
+    scheduled = told(tidelock("compact", str(folder), "schedule", "--json"))["scheduled"]
+    (waiting,) = told(tidelock("services", str(folder), "--json"))["services"]
+    assert waiting["instant"] == scheduled
+    assert (waiting["service"], waiting["state"], waiting["alive"]) == (
+        "compaction",
+        "requested",
+        False,
+    )
+    assert len(waiting["groups"]) == 1
+    assert "anybody may execute it" in tidelock("services", str(folder)).out
+    done = told(tidelock("compact", str(folder), "execute", "--instant", scheduled, "--json"))
+    assert [each["instant"] for each in done["executed"]] == [scheduled]
+    assert told(tidelock("services", str(folder), "--json"))["services"] == []
+    assert content(folder) == before
+
+
+def test_a_dry_run_changes_nothing(tidelock: Program, folder: Path) -> None:
+    names = {path.name for path in folder.rglob("*")}
+    for service in ("compact", "cluster", "clean", "archive"):
+        ended = told(tidelock(service, str(folder), "run", "--dry-run", "--json"))
+        assert ended["dry_run"]
+    assert {path.name for path in folder.rglob("*")} == names
+    text = tidelock("compact", str(folder), "run", "--dry-run").out
+    assert text.count("would plan") == 1
+    assert tidelock("cluster", str(folder), "run", "--dry-run").out.count("would plan") == 3
+
+
+def test_run_executes_what_waits_before_it_plans_anew(tidelock: Program, folder: Path) -> None:
+    scheduled = told(tidelock("compact", str(folder), "schedule", "--json"))["scheduled"]
+    with Table.open(str(folder), options=QUIET) as table:
+        table.upsert(rows(2, v="more", ts=3))
+    done = told(tidelock("compact", str(folder), "run", "--json"))
+    assert [each["instant"] for each in done["executed"]] == [scheduled, done["scheduled"]]
+    assert "nothing to do" in tidelock("compact", str(folder), "run").out
+
+
+def test_what_somebody_executes_is_left_to_them(tidelock: Program, folder: Path) -> None:
+    with Table.open(str(folder), options=QUIET) as other:
+        scheduled = told(tidelock("compact", str(folder), "schedule", "--json"))["scheduled"]
+        transactions = other.writer().transactions
+        with claimed(transactions, scheduled, OperationType.COMPACT):
+            (seen,) = told(tidelock("services", str(folder), "--json"))["services"]
+            assert (seen["owner"], seen["alive"], seen["attempt"]) == (transactions.owner, True, 1)
+            assert seen["heartbeat_age_ms"] is not None
+            assert "is being executed" in tidelock("services", str(folder)).out
+            (left,) = told(tidelock("compact", str(folder), "run", "--json"))["left"]
+            assert left["instant"] == scheduled
+            ended = tidelock("compact", str(folder), "execute", "--instant", scheduled)
+            assert ended.code == 4
+            assert "executed by" in ended.err
+        assert Compaction(other.writer()).pending() == (scheduled,)
+    assert len(told(tidelock("compact", str(folder), "execute", "--json"))["executed"]) == 1
+
+
+def test_clustering_joins_small_files(tidelock: Program, folder: Path) -> None:
+    before = content(folder)
+    done = told(tidelock("cluster", str(folder), "run", "--json"))
+    assert [each["files_written"] for each in done["executed"]] == [1]
+    with Table.open(str(folder)) as table:
+        assert len(table.files()) == 1
+    assert content(folder) == before
+    assert tidelock("table", "validate", str(folder)).code == 0
+    assert tidelock("ledger", "verify", str(folder)).code == 0
+
+
+def test_a_sort_column_that_is_not_there_is_named(tidelock: Program, folder: Path) -> None:
+    key = "hoodie.clustering.plan.strategy.sort.columns"
+    ended = tidelock("cluster", str(folder), "run", "-O", f"{key}=nope")
+    assert ended.code == 2
+    assert "nope is no column of the table" in ended.err
+    assert told(tidelock("services", str(folder), "--json"))["services"] == []
+
+
+def test_clean_deletes_what_only_old_states_need(tidelock: Program, folder: Path) -> None:
+    told(tidelock("cluster", str(folder), "run", "--json"))
+    with Table.open(str(folder), options=QUIET) as table:
+        for number in range(3):
+            table.upsert(rows(0, v=f"v{number}", ts=5 + number))
+    before = content(folder)
+    keep = ("-O", "hoodie.clean.commits.retained=1")
+    files = told(tidelock("clean", str(folder), "run", "--dry-run", "--json", *keep))["would_plan"]
+    assert files
+    assert all((folder / name).exists() for name in files)
+    done = told(tidelock("clean", str(folder), "run", "--json", *keep))
+    assert len(done["executed"]) == 1
+    assert not any((folder / name).exists() for name in files)
+    assert content(folder) == before
+    assert tidelock("table", "validate", str(folder)).code == 0
+
+
+def test_archive_moves_the_oldest_instants(tidelock: Program, folder: Path) -> None:
+    with Table.open(str(folder), options=QUIET) as table:
+        for number in range(6):
+            table.upsert(rows(0, v=f"v{number}", ts=5 + number))
+    few = ("-O", "hoodie.keep.min.commits=2", "-O", "hoodie.keep.max.commits=3")
+    few = (*few, "-O", "hoodie.clean.commits.retained=1")
+    would = told(tidelock("archive", str(folder), "run", "--dry-run", "--json", *few))
+    done = told(tidelock("archive", str(folder), "run", "--json", *few))
+    assert done["instants"] == len(would["would_archive"]) > 0
+    assert "0 instants archived" in tidelock("archive", str(folder), "run", *few).out
+    assert tidelock("table", "validate", str(folder)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (("compact", "{}", "sideways"), "sideways"),
+        (("archive", "{}", "schedule"), "schedule"),
+        (("compact", "{}", "run", "--instant", "20260101000000000"), "--instant goes with execute"),
+        (("compact", "{}", "run", "-O", "hoodie.compaction.strategy=Nope"), "Nope is not known"),
+        (("clean", "{}", "run", "-O", "hoodie.clean.commits.retained=0"), "keep nothing"),
+        (("clean", "{}", "run", "-O", "hoodie.clean.comits.retained=2"), "unknown option"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(
+    tidelock: Program, folder: Path, call: tuple[str, ...], says: str
+) -> None:
+    ended = tidelock(*(part.format(folder) for part in call))
+    assert ended.code == 2
+    assert says in ended.err
+
+
+def test_a_plan_that_is_not_there_is_a_conflict(tidelock: Program, folder: Path) -> None:
+    ended = tidelock("cluster", str(folder), "execute", "--instant", "20260101000000000")
+    assert ended.code == 4
+    assert "is not pending" in ended.err
