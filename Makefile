@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types imports tidy bench soak docs \
-        sim-long explore-long model-long format lock clean
+        interop-spark sim-long txn-sim-long zombies explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -46,14 +46,27 @@ docs: setup ## Regenerate the generated pages of docs/
 	@$(PYTHON_VENV) -m tidelock.ops.docs $(ARGS)
 
 ##@ Long runs
+interop-spark: setup ## Let Apache Hudi on Apache Spark 3.5 read and write our tables (fetches 430 MB)
+	@scripts/java.sh
+	@$(PYTEST) -q -m apache_spark tests/interop $(ARGS)
+
 sim-long: setup ## Simulate 2,000,000 lock schedules
 	@$(PYTHON_VENV) -m tidelock.testing.sim --schedules 2000000 $(ARGS)
+
+txn-sim-long: setup ## Simulate 200,000 schedules of writers on one table
+	@$(PYTHON_VENV) -m tidelock.testing.txnsim --schedules 200000 $(ARGS)
+
+zombies: setup ## Stop 100 writers before they commit, overtake them, and wake them
+	@$(PYTHON_VENV) -m tidelock.testing.tablecrash zombies --rounds 100 $(ARGS)
 
 explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
 	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)
 
-model-long: setup ## Check the TLA+ model of the lock in larger bounds (hours)
+model-long: setup ## Check the TLA+ models in larger bounds (hours)
 	@scripts/java.sh
+	@for config in ghost service long; do \
+	  $(PYTHON_VENV) -m tidelock.testing.tlc specs/ledger/Ledger.tla specs/ledger/$$config.cfg || exit 1; \
+	done
 	@$(PYTHON_VENV) -m tidelock.testing.tlc specs/lock/Lock.tla specs/lock/long.cfg
 
 ##@ Upkeep

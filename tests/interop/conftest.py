@@ -5,18 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 
 from tests.interop.table import BUCKET, Table
-from tidelock.testing.java import Hudi, hudi
+from tidelock.testing.java import Hudi, JavaTables, hudi, hudi_tables, java_tables
+from tidelock.testing.judges import HudiJava
+from tidelock.testing.judges.hudi_spark import HudiSpark, hudi_spark, spark_bundle
 from tidelock.testing.servers import S3Server, ServerUnavailable
 
+Tool = TypeVar("Tool")
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests in one worker, so that they share one S3 server."""
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep these tests in one worker, so that they share one S3 server.
+
+    Those that need a Spark of their own are left out unless they are asked for by their marker.
+    """
+    if "apache_spark" not in config.getoption("markexpr"):
+        left_out = [item for item in items if item.get_closest_marker("apache_spark")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if "tests/interop/" in item.nodeid:
             item.add_marker(pytest.mark.interop)
@@ -31,16 +43,27 @@ def hudi_java() -> Hudi:
     In continuous integration the tools must be there. What a registry carries is not ours to say,
     so artefacts that do not resolve skip everywhere.
     """
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        reason = f"Hudi's Java lock needs {', '.join(missing)}: install a JDK of Java 17 and Maven"
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    try:
-        return hudi()
-    except ServerUnavailable as error:
-        pytest.skip(str(error))
+    return _had(hudi)
+
+
+@pytest.fixture(scope="session")
+def hudi_java_tables() -> Iterator[JavaTables]:
+    """Return a Java process that reads and writes tables with Hudi's own code, or skip."""
+    with java_tables(_had(hudi_tables)) as tables:
+        yield tables
+
+
+@pytest.fixture(scope="session")
+def hudi_java_judge(hudi_java_tables: JavaTables) -> HudiJava:
+    """Return Hudi's Java reader."""
+    return HudiJava(hudi_java_tables)
+
+
+@pytest.fixture(scope="session")
+def hudi_spark_judge() -> Iterator[HudiSpark]:
+    """Return Apache Hudi on a Spark of its own, or skip."""
+    with hudi_spark(_had(spark_bundle)) as judge:
+        yield judge
 
 
 @pytest.fixture
@@ -49,3 +72,16 @@ def table(hudi_java: Hudi, seaweedfs_server: S3Server) -> Iterator[Table]:
     seaweedfs_server.create_bucket(BUCKET)
     with ExitStack() as stack:
         yield Table(hudi_java, seaweedfs_server, uuid.uuid4().hex, stack)
+
+
+def _had(get: Callable[[], Tool]) -> Tool:
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        reason = f"Hudi's Java code needs {', '.join(missing)}: install a JDK of Java 17 and Maven"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    try:
+        return get()
+    except ServerUnavailable as error:
+        pytest.skip(str(error))

@@ -86,8 +86,12 @@ def pending_services(
     for requested, action in sorted(actions.items()):
         known = states.get(requested)
         state = State.REQUESTED if known is None else known.state
-        plan = plans.get(requested) or Pending(requested, action, frozenset(), removable=False, position=0)
-        found.append(_service(plan, state, seen, ours=requested in plans, otherwise_ms=otherwise_ms))
+        plan = plans.get(requested) or Pending(
+            requested, action, frozenset(), removable=False, position=0
+        )
+        found.append(
+            _service(plan, state, seen, ours=requested in plans, otherwise_ms=otherwise_ms)
+        )
     return tuple(found)
 
 

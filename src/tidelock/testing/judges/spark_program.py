@@ -1,0 +1,84 @@
+"""What runs inside the other Spark: reads and writes Hudi tables with Apache Hudi's data source.
+
+It is started as a file, by an interpreter that sees another version of PySpark than ours, so it
+imports nothing of this project. Each line of standard input is a JSON object whose "do" names a
+command; each is answered by one line of JSON. Rows travel in Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+READ = "hoodie.datasource.query.type"
+
+
+def main() -> None:
+    """Answer commands until the input ends."""
+    # Whatever Spark prints must not be taken for an answer.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    spark = session(sys.argv[1])
+    answers.write(json.dumps({"value": "ready"}) + "\n")
+    for line in sys.stdin:
+        try:
+            answer = {"value": perform(spark, json.loads(line))}
+        except Exception as error:
+            answer = {"error": _causes(str(error)), "trace": traceback.format_exc()}
+        answers.write(json.dumps(answer) + "\n")
+    spark.stop()
+
+
+def _causes(text: str) -> str:
+    """Return what a Java error says, without where it came from."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("at ", "..."))]
+    return "\n".join(lines)
+
+
+def session(jar: str) -> Any:
+    """Return a session of Spark with Hudi's jar."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.jars": jar,
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # The older form of lists, which is Hudi's default, has no place for a null in one.
+        "spark.hadoop.parquet.avro.write-old-list-structure": "false",
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("judge")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    return found
+
+
+def perform(spark: Any, command: dict[str, Any]) -> object:
+    """Carry out one command."""
+    if command["do"] == "write":
+        writer = spark.read.parquet(command["rows"]).write.format("hudi")
+        writer.options(**command["options"]).mode("append").save(command["table"])
+        return True
+    reader = spark.read.format("hudi").options(**command["options"])
+    rows = reader.load(command["table"])
+    rows.coalesce(1).write.mode("overwrite").parquet(command["rows"])
+    return True
+
+
+if __name__ == "__main__":
+    main()
