@@ -47,6 +47,20 @@ again at once. Threads of one process take turns; processes poll, and one that k
 back after a fifth of a second or so, which is how long the others wait in turn.
 """
 
+_SERVICE = """## The lock service
+
+Clients of one program, each locking and unlocking a resource of its own through one connection
+(to Redis: 64). The lock service and etcd flush every grant to disk before they answer, many in one
+write; Redis answers from memory. Latency is that of a whole cycle. The client program is in Python
+and takes its share of the same two cores.
+"""
+
+_SCALE = """### Many locks, many streams
+
+What the service needs while nobody asks for anything: locks are kept alive by one look at the store
+for all of them, so neither locks nor streams cost the store a request.
+"""
+
 
 def page(results: Results) -> str:
     """Return the page of one complete run."""
@@ -66,6 +80,10 @@ def tables(results: Results) -> str:
         parts += [_PEERS, _peers(results)]
     if results.handover:
         parts += [_HANDOVER, _handover(results)]
+    if results.service:
+        parts += [_SERVICE, _service(results)]
+    if results.scale:
+        parts += [_SCALE, _scale(results)]
     if results.missing:
         lines = [f"- {name}: {_first_line(why)}" for name, why in results.missing.items()]
         parts += ["## Not measured\n", "\n".join(lines) + "\n"]
@@ -129,6 +147,32 @@ def _handover(results: Results) -> str:
     ]
     head = ("system", "contenders", "grants/s", "hand-over p50 ms", "p99 ms")
     return _table((*head, "fairness", "most / fewest grants", "overlaps"), rows)
+
+
+def _service(results: Results) -> str:
+    rows = [
+        (one.system, str(one.clients), f"{one.grants_per_s:.0f}", *_both(one.latency))
+        for one in results.service
+    ]
+    return _table(("system", "clients", "grants/s", "p50 ms", "p99 ms"), rows)
+
+
+def _scale(results: Results) -> str:
+    rows = [
+        (
+            f"{one.held:,}",
+            f"{one.streams:,}",
+            f"{one.took_s:.1f}",
+            f"{one.memory_before_mb:.0f}",
+            f"{one.memory_mb:.0f}",
+            f"{one.writes_per_s:.1f}",
+            f"{one.looks_per_s:.1f}",
+            f"{100 * one.processor_share:.0f}",
+        )
+        for one in results.scale
+    ]
+    head = ("locks", "streams", "taken in s", "memory MB before", "with them")
+    return _table((*head, "writes/s", "looks/s", "% of a core"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import contention, cycle, requests
+from benchmarks import contention, cycle, lockservice, requests
 from benchmarks.contention import Contention, Fight
 from benchmarks.cycle import CycleResult
 from benchmarks.figures import Latency, interleaved
+from benchmarks.lockservice import Scale, Throughput
 from benchmarks.peers import OTHERS, OURS, Client, Peer
 from benchmarks.places import ALL
 from benchmarks.requests import Requests
@@ -51,6 +52,8 @@ class Results:
     requests: list[Requests] = field(default_factory=list)
     peers: list[PeerResult] = field(default_factory=list)
     handover: list[Contention] = field(default_factory=list)
+    service: list[Throughput] = field(default_factory=list)
+    scale: list[Scale] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -98,11 +101,21 @@ def measure_handover(results: Results) -> None:
                     results.handover.append(contention.judge(name, count, [fought]))
 
 
+def measure_service(results: Results) -> None:
+    """The lock service beside etcd and Redis, and what many locks and streams cost it."""
+    try:
+        results.service += lockservice.throughput()
+    except ServerUnavailable as error:
+        results.missing["lock service beside others"] = str(error)
+    results.scale.append(lockservice.scale())
+
+
 PARTS: Mapping[str, Callable[[Results], None]] = {
     "cycle": measure_cycle,
     "requests": measure_requests,
     "peers": measure_peers,
     "handover": measure_handover,
+    "service": measure_service,
 }
 
 

@@ -1,0 +1,203 @@
+"""Measure the Spark engine: `python -m benchmarks.table.spark [--rows N] [--rounds N]`.
+
+Every round runs every contender once, one after the other, so that a busy moment of the machine
+meets all of them. Printed are the best and the median wall time, and the CPU seconds of the driver,
+its JVM and its workers: on a machine with other work only those compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+import tidelock as tl
+from benchmarks.table.data import write_inputs
+from tidelock.engine.spark.session import local_session
+
+GROUPS = 16
+OPTIONS = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "uuid",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.parquet.compression.codec": "snappy",
+    "hoodie.bulkinsert.shuffle.parallelism": str(GROUPS),
+}
+BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": str(GROUPS)}
+
+
+class Contest:
+    """Contenders over the same inputs, and what each took."""
+
+    def __init__(self, spark: SparkSession, inputs: Path, work: Path) -> None:
+        """Use the inputs that `write_inputs` made; write below `work`."""
+        self.spark, self.inputs, self.work = spark, inputs, work
+        self.base = spark.read.parquet(str(inputs / "base"))
+        self.walls: dict[str, list[float]] = {}
+        self.cpus: dict[str, list[float]] = {}
+
+    def run(self, name: str, contender: Callable[[], object]) -> None:
+        """Time one turn of a contender."""
+        cpu, began = cpu_s(), time.perf_counter()
+        contender()
+        self.walls.setdefault(name, []).append(time.perf_counter() - began)
+        self.cpus.setdefault(name, []).append(cpu_s() - cpu)
+        print(f"{name}: {self.walls[name][-1]:.2f} s", file=sys.stderr, flush=True)
+
+    def table(self) -> str:
+        """Return the results as Markdown."""
+        lines = ["| what | best s | median s | CPU s |", "|---|---|---|---|"]
+        for name, walls in self.walls.items():
+            cpu = statistics.median(self.cpus[name])
+            lines.append(
+                f"| {name} | {min(walls):.2f} | {statistics.median(walls):.2f} | {cpu:.1f} |"
+            )
+        return "\n".join(lines)
+
+    def write(self, place: str, batch: str, operation: str, **options: str) -> None:
+        """Write a batch to one of our tables."""
+        rows = self.base if batch == "base" else self.spark.read.parquet(str(self.inputs / batch))
+        named = {**OPTIONS, "hoodie.datasource.write.operation": operation, **options}
+        rows.write.format("tidelock").options(**named).mode("append").save(str(self.work / place))
+
+    def fresh(self, place: str) -> None:
+        """Forget what an earlier turn wrote."""
+        shutil.rmtree(self.work / place, ignore_errors=True)
+
+    def join_rewrite(self, batch: str) -> None:
+        """Write the table again with plain Spark: a full outer join that minds event time."""
+        old = self.spark.read.parquet(str(self.work / "flat")).alias("old")
+        new = self.spark.read.parquet(str(self.inputs / batch)).alias("new")
+        wins = F.col("new.uuid").isNotNull() & (
+            F.col("old.uuid").isNull() | (F.col("new.ts") >= F.col("old.ts"))
+        )
+        columns = [
+            F.when(wins, F.col(f"new.{name}")).otherwise(F.col(f"old.{name}")).alias(name)
+            for name in self.base.columns
+        ]
+        joined = old.join(new, F.col("old.uuid") == F.col("new.uuid"), "full_outer")
+        joined.select(*columns).write.mode("overwrite").parquet(str(self.work / "joined"))
+
+    def polars_rewrite(self, batch: str) -> None:
+        """Do the least that a rewrite must do, in one process: the limit."""
+        out = self.work / "limit"
+        out.mkdir(exist_ok=True)
+        new = pl.read_parquet(self.inputs / batch)
+        files = sorted((self.work / "flat").glob("*.parquet"))
+        fresh = new.with_columns((pl.col("uuid").hash() % len(files)).alias("at"))
+        for number, file in enumerate(files):
+            kept = pl.read_parquet(file).join(new.select("uuid"), on="uuid", how="anti")
+            mine = fresh.filter(pl.col("at") == number).drop("at")
+            pl.concat([kept, mine]).write_parquet(out / file.name, compression="snappy")
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds of this process and all below it, ended ones included."""
+    below: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        below.setdefault(int(fields[1]), []).append(int(entry.name))
+        ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])
+    total, todo = 0, [os.getpid()]
+    while todo:
+        one = todo.pop()
+        total += ticks.get(one, 0)
+        todo += below.get(one, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def contest(spark: SparkSession, inputs: Path, work: Path, rounds: int) -> str:
+    """Measure everything; return the results as Markdown."""
+    every = Contest(spark, inputs, work)
+    every.base.repartition(GROUPS, "uuid").write.parquet(str(work / "flat"))
+    every.write("bucket", "base", "bulk_insert", **BUCKETS)
+    every.write("simple", "base", "bulk_insert")
+    merged = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    every.write("logs", "base", "bulk_insert", **BUCKETS, **merged)
+    place = str(work / "simple")
+    for _ in range(rounds):
+        for size in ("up10", "up1"):
+            batch, shown = f"{size}.parquet", size.removeprefix("up")
+            every.run(
+                f"COW upsert {shown} %, BUCKET",
+                lambda b=batch: every.write("bucket", b, "upsert", **BUCKETS),  # type: ignore[misc]
+            )
+            every.run(
+                f"COW upsert {shown} %, SIMPLE",
+                lambda b=batch: every.write("simple", b, "upsert"),  # type: ignore[misc]
+            )
+            every.run(
+                f"MOR upsert {shown} %, BUCKET",
+                lambda b=batch: every.write("logs", b, "upsert", **BUCKETS, **merged),  # type: ignore[misc]
+            )
+            every.run(
+                f"limit: polars {shown} %",
+                lambda b=batch: every.polars_rewrite(b),  # type: ignore[misc]
+            )
+        every.run("Spark outer join 10 %", lambda: every.join_rewrite("up10.parquet"))
+        every.fresh("bulk")
+        every.run("bulk insert", lambda: every.write("bulk", "base", "bulk_insert"))
+        every.fresh("plain")
+        every.run("Spark Parquet write", lambda: every.base.write.parquet(str(work / "plain")))
+        every.run(
+            "read one column",
+            lambda: spark.read.format("tidelock").load(place).agg(F.sum("fare")).collect(),
+        )
+        now = [f"{place}/{piece.base.key}" for piece in tl.Table.open(place).files() if piece.base]
+        every.run(
+            "native Parquet, one column",
+            lambda n=now: spark.read.parquet(*n).agg(F.sum("fare")).collect(),  # type: ignore[misc]
+        )
+        every.run(
+            "read all columns",
+            lambda: (
+                spark.read.format("tidelock")
+                .load(place)
+                .write.format("noop")
+                .mode("overwrite")
+                .save()
+            ),
+        )
+    return every.table()
+
+
+def main() -> None:
+    """Measure with the arguments of the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="folder of inputs, made if they are not there")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tidelock-bench-") as folder:
+        inputs = asked.keep or Path(folder) / "inputs"
+        if not (inputs / "base").exists():
+            write_inputs(inputs, asked.rows)
+        work = Path(folder) / "work"
+        work.mkdir()
+        settings = {"spark.local.dir": str(Path(folder) / "spark")}
+        spark = tl.enable(local_session("benchmark", cores=2, memory="4g", settings=settings))
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            print(contest(spark, inputs, work, asked.rounds))
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main()

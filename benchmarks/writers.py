@@ -1,0 +1,151 @@
+"""Several processes write one table: how many commits a second, how many fail, is anything lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelock.testing.servers import ServerUnavailable
+from tidelock.testing.servers.cache import ToolCache
+
+_SCRIPT = Path(__file__).parent / "writing.py"
+PEERS = ("deltalake", "pyiceberg[sql-sqlite]", "pylance")
+SYSTEMS = ("tidelock", "deltalake", "lance", "pyiceberg")
+CASES = (
+    *(("append", writers) for writers in (1, 4, 8, 16)),
+    *(("same", writers) for writers in (4, 8, 16)),
+    *(("disjoint", writers) for writers in (4, 8, 16)),
+)
+COMMITS = {"append": 20, "same": 10, "disjoint": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class WritersResult:
+    """What some writers of one system did to one table.
+
+    `lost` counts batches that were said to be written and are not in the table; a batch that a
+    later one of the same keys replaced is not lost. `twice` counts keys that are there twice.
+    """
+
+    system: str
+    kind: str
+    writers: int
+    commits_per_s: float
+    failed: int
+    asked: int
+    p50_ms: float
+    p99_ms: float
+    lost: int
+    twice: int
+    cpu_ms: float
+    """CPU time for each batch asked for, of all writers."""
+
+
+def peers_python(cache: ToolCache | None = None) -> Path:
+    """Return the interpreter of an environment with the other systems, made if need be."""
+    home = (cache or ToolCache.default()).tool("bench-peers", "1", _install)
+    return home / "bin" / "python"
+
+
+def _install(home: Path) -> None:
+    venv.create(home, with_pip=True, clear=True)
+    done = subprocess.run(
+        [home / "bin" / "python", "-m", "pip", "install", "--quiet", *PEERS],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise ServerUnavailable(f"the other systems cannot be installed: {done.stderr[-500:]}")
+
+
+def measure(
+    kind: str, writers: int, systems: Sequence[str] = SYSTEMS
+) -> tuple[list[WritersResult], dict[str, str]]:
+    """Let each system write in turn; also return why some could not be measured."""
+    results, missing = [], {}
+    for system in systems:
+        try:
+            results.append(_one(system, kind, writers))
+        except (ServerUnavailable, subprocess.CalledProcessError) as error:
+            said = getattr(error, "stderr", None) or str(error)
+            missing[f"{system}, {kind} with {writers}"] = said.strip().splitlines()[-1][:200]
+    return results, missing
+
+
+def _one(system: str, kind: str, writers: int) -> WritersResult:
+    python = Path(sys.executable) if system == "tidelock" else peers_python()
+    count = COMMITS[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        place, gate = str(Path(folder) / "table"), Path(folder) / "gate"
+        _run(python, "create", system, place)
+        runs = [
+            subprocess.Popen(
+                [python, _SCRIPT, "write", system, place, str(n), kind, str(count), str(gate)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for n in range(writers)
+        ]
+        for run in runs:
+            assert run.stdout is not None
+            run.stdout.readline()
+        time.sleep(0.1)
+        gate.touch()
+        told = [json.loads(run.communicate()[0]) for run in runs]
+        found = json.loads(_run(python, "read", system, place))
+    return _judged(system, kind, writers, told, found)
+
+
+def _judged(
+    system: str, kind: str, writers: int, told: list[dict[str, object]], found: dict[str, object]
+) -> WritersResult:
+    commits = [
+        (number, commit)
+        for number, each in enumerate(told)
+        for commit in each["commits"]  # type: ignore[attr-defined]
+    ]
+    landed = [(number, commit["turn"]) for number, commit in commits if not commit["error"]]
+    seen = {tuple(each) for each in found["batches"]}  # type: ignore[attr-defined]
+    times = sorted(commit["s"] * 1_000 for _, commit in commits)
+    span = max(each["ended"] for each in told) - min(each["began"] for each in told)  # type: ignore[operator, type-var]
+    return WritersResult(
+        system=system,
+        kind=kind,
+        writers=writers,
+        commits_per_s=len(landed) / span,
+        failed=len(commits) - len(landed),
+        asked=len(commits),
+        p50_ms=times[len(times) // 2],
+        p99_ms=times[min(len(times) - 1, int(len(times) * 0.99))],
+        lost=_lost(kind, landed, seen),
+        cpu_ms=1_000 * sum(each["cpu_s"] for each in told) / len(commits),  # type: ignore[misc]
+        twice=int(found["rows"]) - int(found["keys"]),  # type: ignore[call-overload]
+    )
+
+
+def _lost(kind: str, landed: list[tuple[int, int]], seen: set[tuple[int, ...]]) -> int:
+    match kind:
+        case "append":
+            return sum(1 for each in landed if each not in seen)
+        case "disjoint":
+            last: dict[int, int] = {}
+            for number, turn in landed:
+                last[number] = max(turn, last.get(number, -1))
+            return sum(1 for each in last.items() if each not in seen)
+        case _:
+            # All batches have the same keys, so one of the writers' last batches must be there.
+            ends = dict(sorted(landed))
+            return 0 if not ends or any(each in seen for each in ends.items()) else 1
+
+
+def _run(python: Path, *arguments: str) -> str:
+    done = subprocess.run([python, _SCRIPT, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout

@@ -1,0 +1,200 @@
+"""One writer of many, as a program: `writing.py SYSTEM PLACE NUMBER KIND COUNT GATE`.
+
+It opens the table, says `ready`, waits for the file GATE, writes COUNT batches of 100 rows, and
+prints what came of each as JSON. It runs in the environment of the system that it measures, so it
+imports nothing of this project but for its own system.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+ROWS = 100
+KEYS = 1_000
+"""Rows of the table that upserts meet, all written before the writers start."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("writer", pa.int64()),
+        pa.field("round", pa.int64()),
+        pa.field("text", pa.string()),
+        pa.field("amount", pa.float64()),
+    ]
+)
+
+Write = Callable[[pa.Table, int], None]
+
+
+def batch(kind: str, number: int, turn: int) -> pa.Table:
+    """Return the rows of one batch: new ones, everybody's, or this writer's own."""
+    first = {
+        "append": KEYS + (number * 100_000 + turn) * ROWS,
+        "same": 0,
+        "disjoint": number * ROWS,
+    }[kind]
+    ids = list(range(first, first + ROWS))
+    texts = [f"{number}-{turn}-{each}" for each in ids]
+    columns = [ids, [number] * ROWS, [turn] * ROWS, texts, [float(turn)] * ROWS]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def tidelock(place: str, kind: str) -> Write:
+    """Write through this project's local engine."""
+    import tidelock as tl
+
+    table = tl.Table.open(place)
+    write = table.insert if kind == "append" else table.upsert
+    return lambda rows, _: void(write(rows))
+
+
+def deltalake(place: str, kind: str) -> Write:
+    """Write through delta-rs."""
+    from deltalake import DeltaTable, write_deltalake
+
+    def append(rows: pa.Table, _: int) -> None:
+        write_deltalake(place, rows, mode="append")
+
+    def upsert(rows: pa.Table, _: int) -> None:
+        merge = DeltaTable(place).merge(
+            rows, predicate="s.id = t.id", source_alias="s", target_alias="t"
+        )
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return append if kind == "append" else upsert
+
+
+def pyiceberg(place: str, kind: str) -> Write:
+    """Write through PyIceberg with an SQL catalog in a file."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    uri = f"sqlite:///{place}/catalog.db"
+    catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{place}")
+
+    def append(rows: pa.Table, _: int) -> None:
+        catalog.load_table("d.t").append(rows)
+
+    def upsert(rows: pa.Table, _: int) -> None:
+        catalog.load_table("d.t").upsert(rows, join_cols=["id"])
+
+    return append if kind == "append" else upsert
+
+
+def lance(place: str, kind: str) -> Write:
+    """Write through Lance."""
+    import lance as library
+
+    def append(rows: pa.Table, _: int) -> None:
+        library.write_dataset(rows, place, mode="append")
+
+    def upsert(rows: pa.Table, _: int) -> None:
+        merge = library.dataset(place).merge_insert("id")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    return append if kind == "append" else upsert
+
+
+SYSTEMS: dict[str, Callable[[str, str], Write]] = {
+    "tidelock": tidelock,
+    "deltalake": deltalake,
+    "pyiceberg": pyiceberg,
+    "lance": lance,
+}
+
+
+def create(system: str, place: str) -> None:
+    """Make the table with its first rows."""
+    ids = list(range(KEYS))
+    columns = [ids, [-1] * KEYS, [-1] * KEYS, ["first"] * KEYS, [0.0] * KEYS]
+    rows = pa.table(columns, schema=SCHEMA)
+    match system:
+        case "tidelock":
+            import tidelock as tl
+
+            with tl.Table.create(place, SCHEMA, key="id") as table:
+                table.bulk_insert(rows)
+        case "deltalake":
+            from deltalake import write_deltalake
+
+            write_deltalake(place, rows)
+        case "pyiceberg":
+            from pyiceberg.catalog.sql import SqlCatalog
+
+            Path(place).mkdir(parents=True)
+            uri = f"sqlite:///{place}/catalog.db"
+            catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{place}")
+            catalog.create_namespace("d")
+            catalog.create_table("d.t", schema=SCHEMA).append(rows)
+        case _:
+            import lance as library
+
+            library.write_dataset(rows, place)
+
+
+def read(system: str, place: str) -> dict[str, Any]:
+    """Return how many rows and keys the table has in the end, and which batches are in it."""
+    columns = ["id", "writer", "round"]
+    match system:
+        case "tidelock":
+            import tidelock as tl
+
+            found = tl.Table.open(place).read(columns)
+        case "deltalake":
+            from deltalake import DeltaTable
+
+            found = pa.table(DeltaTable(place).to_pyarrow_table(columns=columns))
+        case "pyiceberg":
+            from pyiceberg.catalog.sql import SqlCatalog
+
+            uri = f"sqlite:///{place}/catalog.db"
+            catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{place}")
+            found = catalog.load_table("d.t").scan(selected_fields=tuple(columns)).to_arrow()
+        case _:
+            import lance as library
+
+            found = library.dataset(place).to_table(columns=columns)
+    seen = {*zip(found["writer"].to_pylist(), found["round"].to_pylist(), strict=True)}
+    ids = found["id"].to_pylist()
+    return {"rows": len(ids), "keys": len({*ids}), "batches": sorted(seen)}
+
+
+def void(_: object) -> None:
+    """Take a result that nobody needs."""
+
+
+def main(argv: list[str]) -> None:
+    """Create, write or read, as the first argument says."""
+    verb, system, place = argv[:3]
+    if verb == "create":
+        create(system, place)
+    elif verb == "read":
+        print(json.dumps(read(system, place)))
+    else:
+        number, kind, count, gate = int(argv[3]), argv[4], int(argv[5]), Path(argv[6])
+        write = SYSTEMS[system](place, kind)
+        print("ready", flush=True)
+        while not gate.exists():
+            time.sleep(0.002)
+        began, cpu = time.time(), time.process_time()
+        done = []
+        for turn in range(count):
+            rows, start = batch(kind, number, turn), time.perf_counter()
+            error = ""
+            try:
+                write(rows, turn)
+            except Exception as problem:
+                error = f"{type(problem).__name__}: {problem}"[:300]
+            done.append({"turn": turn, "s": time.perf_counter() - start, "error": error})
+        used = time.process_time() - cpu
+        print(json.dumps({"began": began, "ended": time.time(), "cpu_s": used, "commits": done}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

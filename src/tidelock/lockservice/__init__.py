@@ -1,0 +1,1 @@
+"""The lock service: locks for any program over HTTP and gRPC, with the Dapr building-block API."""

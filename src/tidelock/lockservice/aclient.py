@@ -1,0 +1,351 @@
+"""The lock service for asyncio: many locks over one gRPC connection.
+
+async with AsyncLockClient("127.0.0.1:50001") as client:
+    async with client.lock("nightly") as held:
+        await publish(held.token)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from tidelock.base.clock import Clock, SystemClock
+from tidelock.base.errors import (
+    AcquireTimeout,
+    HoldingLost,
+    InvalidInput,
+    OutcomeUnknown,
+    PermissionDenied,
+    TidelockError,
+    Unavailable,
+)
+from tidelock.base.ids import IdSource, SystemIds
+from tidelock.base.limits import MARGIN_MS_MIN, MARGIN_SHARE
+from tidelock.lock.state import Standing
+from tidelock.lockservice import protofile
+from tidelock.lockservice.answers import (
+    LockNotFound,
+    Overloaded,
+    RequestSpent,
+    ResourceLocked,
+    Unauthenticated,
+)
+from tidelock.lockservice.auth import TOKEN_HEADER
+from tidelock.lockservice.grpc import LOCKS
+
+logger = logging.getLogger(__name__)
+
+_RENEWALS_PER_TTL = 4
+_RETRY_S = 0.2
+_ERRORS: dict[str, type[TidelockError]] = {
+    "ABORTED": ResourceLocked,
+    "FAILED_PRECONDITION": RequestSpent,
+    "NOT_FOUND": LockNotFound,
+    "INVALID_ARGUMENT": InvalidInput,
+    "RESOURCE_EXHAUSTED": Overloaded,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
+}
+
+
+class AsyncLockClient:
+    """A connection to a lock service; locks are made of it."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str = "",
+        store: str = "",
+        credentials: grpc.ChannelCredentials | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        """Connect when the first lock is asked for. `credentials` are for TLS."""
+        self._address = address
+        self._metadata = ((TOKEN_HEADER, token),) if token else ()
+        self.store = store
+        self._credentials = credentials
+        self.clock = clock or SystemClock()
+        self.ids = ids or SystemIds()
+        self._channel: Any = None
+
+    async def __aenter__(self) -> Self:
+        """Open the channel."""
+        if self._credentials is None:
+            self._channel = grpc.aio.insecure_channel(self._address)
+        else:
+            self._channel = grpc.aio.secure_channel(self._address, self._credentials)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the channel. Locks that are held expire."""
+        del kind, error, trace
+        await self._channel.close()
+
+    def lock(
+        self, resource: str, *, ttl_ms: int = 30_000, wait_s: float | None = None, owner: str = ""
+    ) -> AsyncServiceLock:
+        """Return the lock of a resource, not yet acquired; `wait_s` is for `async with`."""
+        return AsyncServiceLock(self, resource, ttl_ms, wait_s, owner)
+
+    async def call(self, name: str, timeout_s: float | None, **fields: Any) -> Any:
+        """Call a method of the service.
+
+        Raises: our errors; `Unavailable` and `OutcomeUnknown` when there was no answer.
+        """
+        method = protofile.method(LOCKS, name)
+        call = self._channel.unary_unary(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        request = method.request(store_name=self.store, **fields)
+        try:
+            return await call(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise _translated(error) from error
+
+
+@dataclass(slots=True)
+class AsyncServiceLock:
+    """A lock of a lock service, kept alive by a task of the event loop.
+
+    Guarantees: `state` is HELD only while the lease, counted from the sending of the last renewal
+    that was answered, has more than its margin left (L3). A loss is told: `lost` is set, `check`
+    raises, `on_lost` is called (L7).
+    Does not guarantee: that a blocked event loop renews. Hand `token` to what must not see a late
+    writer.
+    """
+
+    client: AsyncLockClient
+    resource: str
+    ttl_ms: int
+    wait_s: float | None = None
+    owner: str = ""
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    lost_cause: str = ""
+    _lock_id: str = ""
+    _token: int = 0
+    _deadline_ms: int = 0
+    _keeper: asyncio.Task[None] | None = None
+    _callbacks: list[Callable[[str], None]] = field(default_factory=list)
+
+    async def acquire(self, timeout_s: float | None = None) -> int:
+        """Wait for the lock in the service's queue and return its token.
+
+        Raises: `AcquireTimeout`; `Overloaded`, `PermissionDenied`, `InvalidInput`.
+        """
+        if self.state in (Standing.HELD, Standing.UNSURE):
+            return self._token
+        clock, request_id = self.client.clock, self.client.ids.uuid()
+        until_ms = None if timeout_s is None else clock.now().monotonic_ms + timeout_s * 1000
+        try:
+            while True:
+                left_ms = None
+                if until_ms is not None:
+                    left_ms = max(0, int(until_ms - clock.now().monotonic_ms))
+                sent_ms = clock.now().monotonic_ms
+                response = await self._asked(request_id, left_ms)
+                if response is not None:
+                    break
+                self._check_time(left_ms)
+                await asyncio.sleep(_RETRY_S)
+        except BaseException:
+            # A reply that never came may have been a grant: nobody else knows its request.
+            await asyncio.shield(self._call_off(request_id))
+            raise
+        self._lock_id, self._token = response.lock_id, response.token
+        waited_ms = clock.now().monotonic_ms - sent_ms
+        self.lost.clear()
+        self.lost_cause = ""
+        if waited_ms <= self.ttl_ms // _RENEWALS_PER_TTL:
+            self._extend(sent_ms)
+        else:
+            # After a long wait nobody knows when the grant was made: only a renewal counts (L3).
+            self._extend(clock.now().monotonic_ms)
+            if not await self._renew():
+                raise self._not_held()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        return self._token
+
+    async def release(self) -> None:
+        """Give the lock back.
+
+        Raises: `HoldingLost` if it was lost before; `OutcomeUnknown` if nobody can tell.
+        """
+        if self._keeper is None:
+            return
+        keeper, self._keeper = self._keeper, None
+        keeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeper
+        if self.lost.is_set():
+            raise self._not_held()
+        lock_id, self._lock_id = self._lock_id, ""
+        try:
+            await self.client.call(
+                "Unlock", self._patience_s, resource_id=self.resource, lock_id=lock_id
+            )
+        except LockNotFound as error:
+            raise HoldingLost(
+                f"the lock on {self.resource!r} was lost before it was released",
+                hint="check what was done since by its token",
+            ) from error
+        except Unavailable as error:
+            raise OutcomeUnknown(
+                f"the lock on {self.resource!r} may not have been released: {error}",
+                hint="it expires by itself",
+            ) from error
+
+    @property
+    def state(self) -> Standing:
+        """HELD, UNSURE, LOST or FREE, as of now."""
+        if self.lost.is_set():
+            return Standing.LOST
+        if not self._lock_id:
+            return Standing.FREE
+        left_ms = self._deadline_ms - self.client.clock.now().monotonic_ms
+        if left_ms <= 0:
+            return Standing.LOST
+        return Standing.HELD if left_ms > self.ttl_ms // 2 else Standing.UNSURE
+
+    @property
+    def token(self) -> int:
+        """The fencing token. Raises: `HoldingLost` when nothing is held."""
+        return self.check()
+
+    def check(self) -> int:
+        """Return the token if the lock is still held; raise `HoldingLost` if it is not."""
+        if self.state not in (Standing.HELD, Standing.UNSURE):
+            raise self._not_held()
+        return self._token
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Call `callback` with the cause, once, in the event loop, when the lock is lost."""
+        self._callbacks.append(callback)
+
+    async def __aenter__(self) -> Self:
+        """Acquire, waiting as long as the lock was told to."""
+        await self.acquire(self.wait_s)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release. A loss is raised unless an error is on its way already."""
+        del kind, trace
+        try:
+            await asyncio.shield(self.release())
+        except TidelockError as ended:
+            if error is None:
+                raise
+            logger.warning("%s", ended)
+
+    async def _asked(self, request_id: str, left_ms: int | None) -> Any:
+        """Ask once; None when the answer was no, or when there was none: asking again is safe."""
+        fields: dict[str, Any] = {
+            "resource_id": self.resource,
+            "ttl": _duration(self.ttl_ms),
+            "request_id": request_id,
+            "owner": self.owner,
+            "no_auto_renew": True,
+        }
+        if left_ms == 0:
+            fields["immediate"] = True
+        elif left_ms is not None:
+            fields["wait"] = _duration(left_ms)
+        timeout_s = None if left_ms is None else left_ms / 1000 + self._patience_s
+        try:
+            return await self.client.call("Lock", timeout_s, **fields)
+        except (ResourceLocked, Unavailable):
+            return None
+
+    def _check_time(self, left_ms: int | None) -> None:
+        if left_ms == 0:
+            raise AcquireTimeout(
+                f"{self.resource!r} was not acquired in time", hint="wait longer, or ask for status"
+            )
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self.ttl_ms / _RENEWALS_PER_TTL / 1000)
+            if not await self._renew():
+                return
+
+    async def _renew(self) -> bool:
+        """Extend the lease; go on trying while there is time; return whether it is still held."""
+        clock = self.client.clock
+        while True:
+            sent_ms = clock.now().monotonic_ms
+            if sent_ms >= self._deadline_ms:
+                self._lose("its lease has run out: the service did not answer in time")
+                return False
+            try:
+                await self.client.call(
+                    "Renew", self._patience_s, resource_id=self.resource, lock_id=self._lock_id
+                )
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except TidelockError as error:
+                self._lose(error.message)
+                return False
+            self._extend(sent_ms)
+            return True
+
+    async def _call_off(self, request_id: str) -> None:
+        with suppress(TidelockError):
+            await self.client.call(
+                "Unlock", self._patience_s, resource_id=self.resource, request_id=request_id
+            )
+
+    def _extend(self, sent_ms: int) -> None:
+        margin_ms = max(MARGIN_MS_MIN, self.ttl_ms // MARGIN_SHARE)
+        self._deadline_ms = sent_ms + self.ttl_ms - margin_ms
+
+    def _lose(self, cause: str) -> None:
+        self.lost_cause = cause
+        self.lost.set()
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(cause)
+
+    @property
+    def _patience_s(self) -> float:
+        return max(1.0, self.ttl_ms / _RENEWALS_PER_TTL / 1000)
+
+    def _not_held(self) -> HoldingLost:
+        return HoldingLost(
+            f"the lock on {self.resource!r} is not held: {self.lost_cause or 'never acquired'}",
+            hint="stop what it protects; acquire again and start over",
+        )
+
+
+def _duration(duration_ms: int) -> Any:
+    return protofile.message("google.protobuf.Duration")(
+        seconds=duration_ms // 1000, nanos=duration_ms % 1000 * 1_000_000
+    )
+
+
+def _translated(error: Any) -> TidelockError:
+    name, says = error.code().name, str(error.details())
+    kind = _ERRORS.get(name, Unavailable)
+    return kind(f"the lock service answered {name}: {says}")
