@@ -25,7 +25,6 @@ RULES: tuple[Rule, ...] = (
     words.no_registry_is_named,
     words.the_project_speaks_of_itself,
     wiring.every_module_is_reached,
-    wiring.who_is_ahead_of_its_caller_has_none,
     wiring.every_limit_is_used,
     wiring.every_error_is_in_the_drawn_tree,
     wiring.pure_modules_are_under_contract,

@@ -39,10 +39,6 @@ CLEAN = {
     "src/tidelock/testing/soak.py": '"""Soak."""\n',
     "src/tidelock/testing/world.py": '"""For tests."""\n',
     "tests/test_world.py": "from tidelock.testing import world\n",
-    **{
-        f"src/{name.replace('.', '/')}.py": '"""Ahead."""\n'
-        for name in wiring.AHEAD_OF_THEIR_CALLER
-    },
 }
 
 
@@ -106,18 +102,6 @@ PLANTS = (
     Plant(words.the_project_speaks_of_itself, "docs/a.md", "As reque" + "sted, \n", "own words"),
     Plant(wiring.every_module_is_reached, "src/tidelock/base/alone.py", '"""Alone."""', "wire it"),
     Plant(wiring.every_module_is_reached, "tests/test_world.py", "", "wire it"),
-    Plant(
-        wiring.who_is_ahead_of_its_caller_has_none,
-        "src/tidelock/ops/main.py",
-        '"""Command."""\nfrom tidelock.table import markers\n',
-        "tidelock.table.markers has a caller",
-    ),
-    Plant(
-        wiring.who_is_ahead_of_its_caller_has_none,
-        "src/tidelock/table/markers.py",
-        None,
-        "tidelock.table.markers does not exist",
-    ),
     Plant(wiring.every_limit_is_used, "src/tidelock/ops/main.py", '"""Idle."""', "SIZE_MAX"),
     Plant(
         wiring.every_error_is_in_the_drawn_tree,

@@ -14,14 +14,6 @@ LIMITS = "src/tidelock/base/limits.py"
 ERRORS = "src/tidelock/base/errors.py"
 ROOT_ERROR = "TidelockError"
 
-AHEAD_OF_THEIR_CALLER = {
-    "tidelock.table.index.bloom": "writers look keys up with it, and put it into base files",
-    "tidelock.table.index.bucket": "writers find a row's file group with it",
-    "tidelock.table.logfile.writer": "writers of merge-on-read tables append with it",
-    "tidelock.table.markers": "writers mark files before they create them",
-}
-"""Format modules that are proven against Java's bytes before the write side that calls them."""
-
 
 def every_module_is_reached(project: Project) -> Iterator[Finding]:
     """A module nobody imports and nobody starts is dead.
@@ -36,22 +28,10 @@ def every_module_is_reached(project: Project) -> Iterator[Finding]:
         if path.endswith(("/__init__.py", "/__main__.py")) or name in inside:
             continue
         called = name.startswith("tidelock.testing.") and name in outside
-        if not called and name not in AHEAD_OF_THEIR_CALLER:
+        if not called:
             yield Finding(
                 path, 1, "nothing in src/ imports it and nothing starts it: wire it or remove it"
             )
-
-
-def who_is_ahead_of_its_caller_has_none(project: Project) -> Iterator[Finding]:
-    """The exceptions above end by themselves: a module that has a caller, or is gone, is none."""
-    found = project.modules()
-    for name in AHEAD_OF_THEIR_CALLER:
-        if name not in found:
-            yield Finding(__name__, 1, f"{name} does not exist: take it off the list")
-    for path in project.paths("src/", ".py"):
-        for name in imported(project, path):
-            if name in AHEAD_OF_THEIR_CALLER and name != _own_name(path):
-                yield Finding(path, 1, f"{name} has a caller: take it off the list")
 
 
 def every_limit_is_used(project: Project) -> Iterator[Finding]:
