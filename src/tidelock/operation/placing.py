@@ -61,7 +61,7 @@ class Placing:
             return self._overwrite(job, prepared, view)
         if prepared is None:
             return Placed(NOTHING, WritePlan((), Routes()))
-        slices = view.of(None if job.anywhere else prepared.partitions)
+        slices = self._slices(job, prepared, view, crowded=crowded)
         tagged = self.engine.tag(prepared, self._tag_rule(job, slices, view))
         if job.operation is OperationType.BULK_INSERT:
             return Placed(tagged, self._bulk(tagged.profile, slices, view))
@@ -76,6 +76,14 @@ class Placing:
         )
         plan = plan_write(tagged.profile, slices, shape, self._capacity(view), self.ids.uuid)
         return Placed(tagged, plan)
+
+    def _slices(
+        self, job: Job, prepared: Prepared, view: TableView, *, crowded: bool
+    ) -> Mapping[GroupId, FileSlice]:
+        blind = job.inserts and not self.settings.drop_duplicates and not self._bucketed
+        if blind and (crowded or job.operation is OperationType.BULK_INSERT):
+            return {}  # its rows go to file groups of their own, whatever there is
+        return view.of(None if job.anywhere else prepared.partitions)
 
     @property
     def _bucketed(self) -> bool:

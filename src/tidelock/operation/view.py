@@ -21,6 +21,7 @@ from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
+from tidelock.txn.draft import schema_id_of
 from tidelock.txn.entry import Boundary, Claim, Commit, Entry, Inline, Plan, Rollback, Turn
 from tidelock.txn.fold import Fold
 from tidelock.txn.footprint import Deed
@@ -74,9 +75,14 @@ class Sizes:
 
 @dataclass(slots=True)
 class TableView:
-    """What a writer must know of the table at `fold`."""
+    """What a writer must know of the table at `fold`.
+
+    Commits of others are read when something of theirs is asked for: who only adds rows has no use
+    for the files of fifteen others.
+    """
 
     fold: Fold
+    store: ObjectStore
     slices: dict[str, dict[str, FileSlice]] = field(default_factory=dict)
     replaced: set[GroupId] = field(default_factory=set)
     schema_json: str = ""
@@ -84,6 +90,8 @@ class TableView:
     sizes: Sizes = field(default_factory=Sizes)
     least_bytes: float = 0.0
     has_writes: bool = False
+    schema_id: str = ""
+    unread: list[Commit] = field(default_factory=list)
 
     @property
     def busy(self) -> frozenset[GroupId]:
@@ -93,6 +101,7 @@ class TableView:
 
     def of(self, partitions: Iterable[str] | None = None) -> dict[GroupId, FileSlice]:
         """Return the slices of some partitions, or of all, by group."""
+        self.catch_up()
         chosen = self.slices if partitions is None else set(partitions)
         return {
             (partition, file_id): piece
@@ -100,14 +109,13 @@ class TableView:
             for file_id, piece in sorted(self.slices.get(partition, {}).items())
         }
 
-    def follow(self, entries: Iterable[Entry], fold: Fold, store: ObjectStore) -> bool:
+    def follow(self, entries: Iterable[Entry], fold: Fold) -> bool:
         """Move on by what was appended; tell whether it could be followed."""
         for entry in entries:
             match entry.fact:
                 case Commit() as commit if commit.footprint.deed in _FOLLOWED:
-                    self._apply(commit.instant, _metadata(commit, store))
-                case Commit() as commit if commit.footprint.deed in _UNSEEN:
-                    pass
+                    self.unread.append(commit)
+                    self.has_writes = True
                 case Claim() | Turn() | Boundary() | Rollback() | Plan():
                     pass
                 case _:
@@ -115,8 +123,20 @@ class TableView:
         self.fold = fold
         return True
 
+    def catch_up(self) -> None:
+        """Take in the commits that were followed and not read."""
+        unread, self.unread = self.unread, []
+        for commit in unread:
+            self._apply(commit.instant, _metadata(commit, self.store))
+            self.schema_id = commit.schema_id or self.schema_id
+
+    def known_schema(self) -> str:
+        """Return the table's schema as Avro JSON, up to date."""
+        if any(commit.schema_id != self.schema_id for commit in self.unread if commit.schema_id):
+            self.catch_up()
+        return self.schema_json
+
     def _apply(self, instant: str, metadata: CommitMetadata) -> None:
-        self.has_writes = True
         for partition, file_id in replaced_groups(metadata):
             self.replaced.add((partition, file_id))
             self.slices.get(partition, {}).pop(file_id, None)
@@ -149,7 +169,7 @@ def _loaded(
 ) -> TableView:
     timeline = load_timeline(store, properties.timeline_folder)
     snapshot = TableSnapshot(store, properties, timeline, frozenset(fold.void))
-    view = TableView(fold, least_bytes=least_bytes)
+    view = TableView(fold, store, least_bytes=least_bytes)
     for piece in snapshot.slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece
     view.replaced = set(snapshot.replaced_groups)
@@ -165,6 +185,7 @@ def _loaded(
         if not view.sizes.rows:
             every = metadata.partition_to_write_stats.values()
             view.sizes.told((stat for stats in every for stat in stats), least_bytes)
+    view.schema_id = schema_id_of(view.schema_json)
     return view
 
 

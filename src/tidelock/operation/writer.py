@@ -147,7 +147,7 @@ class TableWriter:
             known.fold = fold
             return known
         entries = None if known is None else ledger.since(known.fold.position)
-        if known is None or entries is None or not known.follow(entries, fold, self.store):
+        if known is None or entries is None or not known.follow(entries, fold):
             sizing = self.settings.sizing
             least = sizing.threshold * sizing.small_bytes
             known = load_view(self.store, self.properties, fold, least_bytes=least)
@@ -156,11 +156,12 @@ class TableWriter:
 
     def schema(self, view: TableView) -> SchemaNow:
         """Return the table's columns at a view."""
-        if self._schema is None or self._schema.avro != view.schema_json:
+        avro = view.known_schema()
+        if self._schema is None or self._schema.avro != avro:
             where = self.store.uri
-            parsed = parse_schema(view.schema_json, where=where) if view.schema_json else None
+            parsed = parse_schema(avro, where=where) if avro else None
             found = pa.schema([]) if parsed is None else arrow_schema(parsed, where=where)
-            self._schema = SchemaNow(found, view.schema_json)
+            self._schema = SchemaNow(found, avro)
         return self._schema
 
     def _attempt(self, job: Job, kept: Kept, rounds: int) -> WriteReport | Overtaken:

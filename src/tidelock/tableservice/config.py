@@ -111,9 +111,9 @@ CLEAN_TRIGGER = declare(
     ConfigKey(
         "hoodie.clean.trigger.max.commits",
         int,
-        default=10,
-        doc="writes of a process after which it cleans; Hudi's default is 1, which costs every"
-        " small write a listing of the table",
+        default=20,
+        doc="the table is cleaned and archived by one write in about so many ledger entries;"
+        " Hudi's default is 1, which costs every small write a listing of the table",
         aliases=("hoodie.clean.max.commits",),
         group=_GROUP,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidelock.base.errors import TidelockError
@@ -18,6 +18,7 @@ from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Since, is_due
 from tidelock.tableservice.removing import remove_expired
 from tidelock.tableservice.running import clustering
+from tidelock.txn.entry import Commit, Entry
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,6 @@ class Inline:
 
     writer: TableWriter
     options: Mapping[str, object]
-    writes_since_clean: int = 0
 
     def after_write(self) -> None:
         """Do what is due. A write that has been made stands, whatever happens here."""
@@ -69,21 +69,15 @@ class Inline:
             clustering(self.writer, self.options).run()
 
     def _keep_short(self) -> None:
-        """Clean and archive every so many writes, or when the timeline is long all the same.
-
-        The latter is for processes that end after a write or two.
-        """
-        self.writes_since_clean += 1
-        bounds = c.archive_bounds(self.options)
-        # Services have instants of their own, about one for each write.
-        long = len(self.writer.transactions.ledger.fold.committed) > 2 * bounds.most
-        if self.writes_since_clean < c.CLEAN_TRIGGER.required(self.options) and not long:
+        """Clean and archive, if this was one write in so many of all processes'."""
+        ledger = self.writer.transactions.ledger
+        every = max(1, c.CLEAN_TRIGGER.required(self.options))
+        if not passes_mark(ledger.view.tail, ledger.owner, every):
             return
-        self.writes_since_clean = 0
         if c.CLEAN_AUTOMATIC.required(self.options):
             self._clean()
         if c.ARCHIVE_AUTOMATIC.required(self.options):
-            Archiving(self.writer).run(bounds)
+            Archiving(self.writer).run(c.archive_bounds(self.options))
 
     def _clean(self) -> None:
         self.writer.transactions.recover()
@@ -93,6 +87,20 @@ class Inline:
         scheduled = service.schedule(c.clean_keep(self.options, self.writer.transactions.clock))
         for instant in sorted({*service.pending(), *([scheduled] if scheduled else [])}):
             service.execute(instant)
+
+
+def passes_mark(tail: Sequence[Entry], owner: str, every: int) -> bool:
+    """Tell whether the owner's last commit is the first at or after a multiple of `every`.
+
+    Of all commits one in about so many is, whoever makes it; so one process cleans at a time, and
+    processes that end after a write take their part.
+    """
+    done = [entry for entry in tail if isinstance(entry.fact, Commit)]
+    for at in reversed(range(len(done))):
+        if done[at].owner == owner:
+            before = done[at - 1].position if at else 0
+            return before // every != done[at].position // every
+    return False
 
 
 def since_compaction(instants: tuple[Instant, ...], now_epoch_ms: int) -> Since:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tidelock.base.errors import Conflict
 from tidelock.operation.reads import snapshot_now
 from tidelock.operation.writer import TableWriter
-from tidelock.table.filegroup.view import GroupId
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.instant import Action, Instant, State
@@ -29,6 +28,7 @@ from tidelock.tableservice.clean.plan import (
     earliest_to_retain,
     files_to_delete,
 )
+from tidelock.tableservice.waiting import planned_slices
 from tidelock.txn.draft import CommitDraft
 from tidelock.txn.footprint import Deed
 
@@ -131,7 +131,7 @@ class Clean:
 def _kept(snapshot: TableSnapshot) -> Kept:
     return Kept(
         files=frozenset(_savepointed(snapshot)),
-        slices=frozenset(_planned(snapshot)),
+        slices=frozenset(planned_slices(snapshot.timeline)),
         replaced=snapshot.replaced,
     )
 
@@ -142,22 +142,6 @@ def _savepointed(snapshot: TableSnapshot) -> Iterable[str]:
         for partition, each in saved.partition_metadata.items():
             for name in each.savepoint_data_file:
                 yield f"{partition}/{name}" if partition else name
-
-
-def _planned(snapshot: TableSnapshot) -> Iterable[tuple[GroupId, str]]:
-    """Yield the slices that pending plans will read, as file group and instant."""
-    timeline = snapshot.timeline
-    for instant in timeline.pending(Action.COMPACTION, Action.LOG_COMPACTION):
-        for operation in timeline.compaction_plan(instant).operations or ():
-            group = (operation.partition_path or "", operation.file_id or "")
-            yield group, operation.base_instant_time or ""
-    for instant in timeline.pending(Action.CLUSTERING):
-        plan = timeline.replace_request(instant).clustering_plan
-        for cluster in (plan.input_groups if plan else None) or ():
-            for piece in cluster.slices or ():
-                group = (piece.partition_path or "", piece.file_id or "")
-                name = (piece.data_file_path or "").rpartition("/")[2]
-                yield group, name.rpartition("_")[2].partition(".")[0]
 
 
 def _named(instant: Instant) -> ActionInstant:

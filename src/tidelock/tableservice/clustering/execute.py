@@ -40,6 +40,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.claiming import Executed, claimed
 from tidelock.tableservice.clustering.plan import MB, Cluster, Sizes, plan_clustering
+from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, Overtaken, stats_of
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.transaction import Transaction
@@ -70,7 +71,8 @@ class Clustering:
                 f"{self.writer.store.uri} has a bucket index: each key has its own file group",
                 hint="such a table is not clustered",
             )
-        return plan_clustering(view.of().values(), sizes, busy=view.busy)
+        busy = view.busy | foreign_groups(self.writer)
+        return plan_clustering(view.of().values(), sizes, busy=busy)
 
     def schedule(self, sizes: Sizes, *, sort_by: Sequence[str] = ()) -> str | None:
         """Put a plan on the timeline and return its instant; None if nothing is worth it.

@@ -11,6 +11,7 @@ from tidelock.base.errors import Conflict, DataCorrupt
 from tidelock.engine.contract import GroupTask, TaskKind
 from tidelock.kernel.results import FileResult
 from tidelock.operation.drafting import schema_id
+from tidelock.operation.view import TableView
 from tidelock.operation.writer import TableWriter
 from tidelock.table.filegroup.listing import list_files
 from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
@@ -26,6 +27,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.claiming import Executed, claimed
 from tidelock.tableservice.compaction.plan import Choice, plan_compaction
+from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, stats_of
 from tidelock.txn.transaction import Transaction
 
@@ -43,8 +45,11 @@ class Compaction:
 
     def plan(self, choice: Choice) -> CompactionPlan | None:
         """Return what would be compacted now; None for nothing."""
-        view = self.writer.view()
-        return plan_compaction(view.of().values(), choice, busy=view.busy)
+        return self._due(self.writer.view(), choice)
+
+    def _due(self, view: TableView, choice: Choice) -> CompactionPlan | None:
+        busy = view.busy | foreign_groups(self.writer)
+        return plan_compaction(view.of().values(), choice, busy=busy)
 
     def schedule(self, choice: Choice) -> str | None:
         """Put a plan on the timeline and return its instant; None if nothing is to be compacted.
@@ -53,7 +58,7 @@ class Compaction:
         """
         for left in reversed(range(_PLANNINGS_MAX)):
             view = self.writer.view()
-            plan = plan_compaction(view.of().values(), choice, busy=view.busy)
+            plan = self._due(view, choice)
             if plan is None:
                 return None
             try:

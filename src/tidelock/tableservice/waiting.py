@@ -1,0 +1,31 @@
+"""What pending plans on the timeline will read, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelock.operation.writer import TableWriter
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.active import ActiveTimeline, load_timeline
+from tidelock.table.timeline.instant import Action
+
+
+def planned_slices(timeline: ActiveTimeline) -> Iterator[tuple[GroupId, str]]:
+    """Yield the slices that pending plans will read, as file group and instant."""
+    for instant in timeline.pending(Action.COMPACTION, Action.LOG_COMPACTION):
+        for operation in timeline.compaction_plan(instant).operations or ():
+            group = (operation.partition_path or "", operation.file_id or "")
+            yield group, operation.base_instant_time or ""
+    for instant in timeline.pending(Action.CLUSTERING):
+        plan = timeline.replace_request(instant).clustering_plan
+        for cluster in (plan.input_groups if plan else None) or ():
+            for piece in cluster.slices or ():
+                group = (piece.partition_path or "", piece.file_id or "")
+                name = (piece.data_file_path or "").rpartition("/")[2]
+                yield group, name.rpartition("_")[2].partition(".")[0]
+
+
+def foreign_groups(writer: TableWriter) -> frozenset[GroupId]:
+    """Return the file groups in pending plans that no ledger knows: those of Java writers."""
+    timeline = load_timeline(writer.store, writer.properties.timeline_folder)
+    return frozenset(group for group, _ in planned_slices(timeline))
