@@ -148,8 +148,8 @@ def test_archive_moves_the_oldest_instants(tidelock: Program, folder: Path) -> N
     with Table.open(str(folder), options=QUIET) as table:
         for number in range(6):
             table.upsert(rows(0, v=f"v{number}", ts=5 + number))
-    few = ("-O", "hoodie.keep.min.commits=2", "-O", "hoodie.keep.max.commits=3")
-    few = (*few, "-O", "hoodie.clean.commits.retained=1")
+    few = ["-O", "hoodie.keep.min.commits=2", "-O", "hoodie.keep.max.commits=3"]
+    few += ["-O", "hoodie.clean.commits.retained=1"]
     would = told(tidelock("archive", str(folder), "run", "--dry-run", "--json", *few))
     done = told(tidelock("archive", str(folder), "run", "--json", *few))
     assert done["instants"] == len(would["would_archive"]) > 0

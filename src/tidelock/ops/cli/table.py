@@ -16,7 +16,7 @@ from tidelock.ops.cli.output import Output, columns, facts
 
 if TYPE_CHECKING:
     from tidelock.operation.history import HistoryEntry
-    from tidelock.operation.table import Table
+    from tidelock.tableservice.table import Table
     from tidelock.table.filegroup.slice import FileSlice
 
 HistoryLimit = Annotated[
@@ -51,7 +51,7 @@ def opened(
 ) -> AbstractContextManager[Table]:
     """Open a table with the settings of the command line, to use in a `with`."""
     # Arrow takes longer to load than most lock commands take to run, so it loads here.
-    from tidelock.operation.table import Table
+    from tidelock.tableservice.table import Table
 
     settings = options.given_settings(props, props_file)
     return Table.open(uri, settings=settings, workers=workers)

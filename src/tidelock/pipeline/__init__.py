@@ -1,0 +1,1 @@
+"""Tables in people's pipelines: Spark's own reads and writes."""

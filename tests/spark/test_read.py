@@ -1,0 +1,147 @@
+"""Tables as Spark frames: Spark's own reader where it reads the same, the kernel elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import tidelock as tl
+from tests.interop.real_tables import unpacked
+from tidelock.base.errors import InvalidInput
+from tidelock.engine.spark.native import hadoop_root
+from tidelock.engine.spark.read import packed
+from tidelock.operation.table import Table
+from tidelock.table.filegroup.slice import BaseFile, FileSlice
+
+SCHEMA = pa.schema([("id", "string"), ("day", "string"), ("n", "int32"), ("x", "float64")])
+ROWS = [
+    {"id": "a", "day": "d1", "n": 1, "x": 0.5},
+    {"id": "b", "day": "d 2=%", "n": 2, "x": None},
+    {"id": "c", "day": "d1", "n": None, "x": 2.5},
+]
+
+
+def made(folder: Path, **options: str) -> Table:
+    table = tl.Table.create(
+        str(folder / "t"), SCHEMA, key="id", partition_by="day", options=options
+    )
+    table.upsert(ROWS)
+    return table
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def same(frame: DataFrame, table: pa.Table) -> bool:
+    return sorted(map(str, frame.toArrow().to_pylist())) == sorted(map(str, table.to_pylist()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cow-v9_timebasedkeygen_nonhivestyle", "mor-v8_trips_8i3u1d", "mor-v9_txns_complex_meta"],
+)
+def test_tables_of_hudis_java_writers_read_as_the_local_engine_reads_them(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    with tl.Table.open(str(unpacked(name, tmp_path))) as table:
+        assert same(table.to_spark(spark, meta_columns=True), table.read(meta_columns=True))
+
+
+def test_base_files_alone_are_read_by_spark_with_the_columns_that_are_needed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with made(tmp_path) as table:
+        frame = table.to_spark(spark)
+        assert same(frame, table.read())
+        plan = plan_of(frame.where("n > 1").select("x"))
+    assert "FileScan parquet" in plan
+    assert "MapInArrow" not in plan
+    assert "ReadSchema: struct<n:int,x:double>" in plan
+    assert "GreaterThan(n,1)" in plan
+
+
+def test_slices_with_log_files_are_merged_in_the_workers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kind = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    with made(tmp_path, **kind) as table:
+        table.upsert([{"id": "a", "day": "d1", "n": 9, "x": 9.0}])
+        frame = table.to_spark(spark, ["x", "id"])
+        plan = plan_of(frame)
+        assert "MapInArrow" in plan
+        assert "FileScan parquet" in plan, "the partition without log files"
+        assert same(frame, table.read(["x", "id"]))
+
+
+def test_files_from_before_a_type_grew_are_widened_as_the_kernel_does_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with made(tmp_path) as table:
+        wider = pa.table({"id": ["d"], "day": ["d2"], "n": pa.array([2**40]), "more": ["new"]})
+        table.upsert(wider)
+        frame = table.to_spark(spark)
+        assert same(frame, table.read())
+        assert "MapInArrow" not in plan_of(frame), "Spark widens whole numbers itself"
+        text = pa.table({"id": ["e"], "day": ["d2"], "n": ["many"]})
+        table.upsert(text)
+        frame = table.to_spark(spark)
+        assert same(frame, table.read())
+        assert "MapInArrow" in plan_of(frame), "numbers as text are the kernel's to read"
+
+
+def test_a_frame_sees_the_table_as_it_was_when_it_was_made(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with made(tmp_path) as table:
+        frame = table.to_spark(spark)
+        before = table.read()
+        table.delete(["a"])
+        assert same(frame, before)
+        assert same(table.to_spark(spark), table.read())
+
+
+def test_a_partition_that_looks_like_a_pattern_is_read_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with made(tmp_path) as table:
+        table.upsert([{"id": "e", "day": "[d]*", "n": 5, "x": 5.0}])
+        assert same(table.to_spark(spark), table.read())
+
+
+def test_an_unknown_column_is_refused_before_anything_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with made(tmp_path) as table, pytest.raises(InvalidInput, match="no column 'y'"):
+        table.to_spark(spark, ["y"])
+
+
+def test_an_empty_table_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
+    with tl.Table.create(str(tmp_path / "t"), SCHEMA, key="id") as table:
+        frame = table.to_spark(spark)
+        assert frame.columns == SCHEMA.names
+        assert frame.count() == 0
+
+
+def test_stores_that_spark_has_no_connector_for_are_read_in_the_workers(
+    spark: SparkSession,
+) -> None:
+    assert hadoop_root(spark, "file:///lake/t") == "file:///lake/t"
+    assert hadoop_root(spark, "s3://lake/t") is None
+    assert hadoop_root(spark, "memory://lake/t") is None
+
+
+def test_small_slices_share_tasks_and_large_ones_do_not() -> None:
+    sizes = [100, 1, 1, 1, 90]
+    slices = [
+        FileSlice("p", str(i), "1", BaseFile("p", f"{i}", str(i), "0", "1", size))
+        for i, size in enumerate(sizes)
+    ]
+    tasks = packed(slices, tasks_min=1, task_bytes=100)
+    assert len(tasks) == 2
+    assert sorted(piece.file_id for task in tasks for piece in task) == ["0", "1", "2", "3", "4"]
+    assert tasks == packed(list(reversed(slices)), tasks_min=1, task_bytes=100)
+    assert len(packed(slices, tasks_min=4)) == 4
