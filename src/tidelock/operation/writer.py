@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, assert_never
 
 import pyarrow as pa
 
 from tidelock.base.clock import Clock
-from tidelock.base.errors import Conflict, OutcomeUnknown, Unsupported
+from tidelock.base.errors import Conflict, NotFound, OutcomeUnknown, Unsupported
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.base.outcome import Unknown
 from tidelock.engine.contract import GroupTask, Tagged, WriteEngine, WritePlan
@@ -39,8 +40,10 @@ from tidelock.operation.report import WriteReport, counted
 from tidelock.operation.settings import WriteSettings
 from tidelock.operation.view import TableView, load_view
 from tidelock.store.contract import ObjectStore
+from tidelock.store.courtesy import in_line
 from tidelock.table.keys import KeyRule
 from tidelock.table.properties import TableProperties
+from tidelock.table.properties_file import KEY as PROPERTIES
 from tidelock.table.schema.avro import arrow_schema, avro_schema, parse_schema, render_schema
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
 from tidelock.table.timeline.instant import format_time
@@ -68,7 +71,7 @@ class SchemaNow:
     avro: str
 
 
-@dataclass(slots=True)
+@dataclass
 class TableWriter:
     """Writes to one table; keeps what it knows of it between writes.
 
@@ -98,7 +101,15 @@ class TableWriter:
         rounds = conflicts = 0
         try:
             while True:
-                outcome = self._attempt(job, kept, rounds)
+                try:
+                    with self._in_line(job, rounds):
+                        outcome = self._attempt(job, kept, rounds)
+                except NotFound:
+                    # A clean may have removed what this write began from, after others' commits.
+                    rounds += 1
+                    if rounds > self.settings.rebase_rounds_max or not self._is_behind():
+                        raise
+                    continue
                 if isinstance(outcome, WriteReport):
                     return outcome
                 if isinstance(outcome.verdict, Refuse):
@@ -111,6 +122,11 @@ class TableWriter:
                 logger.info("%s: overtaken, writing again: %s", self.store.uri, outcome.reason)
         finally:
             kept.release()
+
+    def _is_behind(self) -> bool:
+        """Tell whether others have committed since the table was looked at."""
+        known = self._view
+        return known is None or known.fold.position < self.transactions.ledger.refresh().position
 
     def begin_table(self) -> None:
         """Make sure that the table has a completed write, if only an empty one.
@@ -164,6 +180,30 @@ class TableWriter:
             self._schema = SchemaNow(found, avro)
         return self._schema
 
+    @cached_property
+    def _lines_up(self) -> bool:
+        """Tell whether those who write this table are on one machine, and can line up there.
+
+        Elsewhere they take turns through the ledger.
+        """
+        return self.store.local_path(PROPERTIES) is not None
+
+    def _in_line(self, job: Job, rounds: int) -> AbstractContextManager[bool]:
+        """Line up with the others on this machine, where one would undo another's work.
+
+        Only while there are others: a lone writer, and rows that are only added, need no line.
+        """
+        crowded = self._lines_up and (rounds or self._is_crowded())
+        if self._nonblocking or self._is_blind(job) or not crowded:
+            return nullcontext(enter_result=False)
+        transactions = self.transactions
+        return in_line(
+            self.store,
+            PROPERTIES,
+            wait_ms=transactions.settings.turn_wait_ms,
+            clock=transactions.clock,
+        )
+
     def _attempt(self, job: Job, kept: Kept, rounds: int) -> WriteReport | Overtaken:
         view, now, placed = self._placed(job, kept, rounds)
         action = job.action(self.properties.type)
@@ -186,7 +226,8 @@ class TableWriter:
             outcome, draft = self._commit(transaction, draft, placed, results)
             if isinstance(outcome, Overtaken):
                 files = [result.stat.path for result in results if result.stat.path]
-                if kept.ticket is None and isinstance(outcome.verdict, Rebase):
+                queues = not self._lines_up and isinstance(outcome.verdict, Rebase)
+                if kept.ticket is None and queues:
                     # What was overtaken first keeps its place in the queue until this write is
                     # through. Nothing of it can be seen, and nothing of it will be.
                     transaction.ask_turn(*wanted(placed, blind=self._is_blind(job)))
@@ -213,7 +254,7 @@ class TableWriter:
             crowded = rounds > 0 or self._is_crowded()
             placed = self._placing(kept.engine).place(job, prepared, view, crowded=crowded)
             mine = wanted(placed, blind=self._is_blind(job))
-            if self._nonblocking or not self.transactions.wait_turn(*mine):
+            if self._lines_up or self._nonblocking or not self.transactions.wait_turn(*mine):
                 return view, now, placed
             if self.transactions.ledger.fold.position == view.fold.position:
                 return view, now, placed

@@ -69,14 +69,21 @@ def append(
     until the entry has been read.
     """
     nonce: str = yield DrawName()
-    losses, trusted = 0, view.position
+    losses = 0
+    # Entries that are read on the way may lie behind the boundary, so a view with them is handed
+    # on only once that is excluded.
+    trusted = view
     while True:
         fact = propose(view)
         if isinstance(fact, No):
-            anew = yield from _read_anew(view, trusted)
+            try:
+                anew = yield from _read_anew(view, trusted)
+            except TidelockError as error:
+                unknown = Unknown(f"the boundary is not known: {error}")
+                return Doubtful(trusted, trusted.position + 1, unknown)
             if anew is None:
                 return Declined(view, fact.why)
-            view, trusted = anew, anew.position
+            view = trusted = anew
             continue
         time = yield from _time(view, fact, nonce)
         entry = Entry(
@@ -93,45 +100,57 @@ def append(
         if isinstance(fact, Plan) and (not isinstance(came, Entry) or came.nonce != nonce):
             yield Delete(heartbeat_key(time))
         if isinstance(came, Unknown):
-            return Doubtful(view, entry.position, came)
-        if came is None:
-            # C12: refused, yet nothing is there: the name lies behind the boundary.
-            view = yield from load()
-            trusted = view.position
-            continue
-        if came.nonce != nonce:
-            if not view.fold.precedes(came):
-                view = yield from load()  # C12: this process was left behind the boundary
-                trusted = view.position
-                continue
-            view = yield from catch_up(view.after(came))
-            losses += 1
-            if losses > 1:
-                yield Pause(_JITTER_MS)
-            continue
-        # C14: a name that was deleted can be created again. Behind the boundary it is void.
+            return Doubtful(trusted, entry.position, came)
         try:
-            view = yield from look_at_checkpoint(view)
+            settled = yield from _settled(view, entry, came)
         except TidelockError as error:
-            return Doubtful(view, entry.position, Unknown(f"the boundary is not known: {error}"))
-        if view.boundary >= entry.position:
-            # Nobody reads below the boundary, but the fewer ghosts lie there the better.
-            yield Delete(entry_key(entry.position))
-            view = yield from load()
-            trusted = view.position
+            # It may have landed and lie behind the boundary by now: only the ledger can tell.
+            return Doubtful(trusted, entry.position, Unknown(f"it was not looked up: {error}"))
+        if isinstance(settled, Appended):
+            return settled
+        view = settled.view
+        if settled.anew:
+            trusted = view
             continue
-        return Appended(view.after(entry), entry)
+        losses += 1
+        if losses > 1:
+            yield Pause(_JITTER_MS)
 
 
-def _read_anew(view: View, trusted: int) -> Steps[View | None]:
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Somebody else has the number: judge again on this view, which may be read all `anew`."""
+
+    view: View
+    anew: bool
+
+
+def _settled(view: View, entry: Entry, came: Entry | None) -> Steps[Appended | _Again]:
+    """Say what became of `entry`, when `came` was found under its name."""
+    if came is None or (came.nonce != entry.nonce and not view.fold.precedes(came)):
+        # C12: refused, yet nothing is there, or nothing that belongs: this process was left behind
+        # the boundary.
+        return _Again((yield from load()), anew=True)
+    if came.nonce != entry.nonce:
+        return _Again((yield from catch_up(view.after(came))), anew=False)
+    # C14: a name that was deleted can be created again. Behind the boundary it is void.
+    view = yield from look_at_checkpoint(view)
+    if view.boundary >= entry.position:
+        # Nobody reads below the boundary, but the fewer ghosts lie there the better.
+        yield Delete(entry_key(entry.position))
+        return _Again((yield from load()), anew=True)
+    return Appended(view.after(entry), entry)
+
+
+def _read_anew(view: View, trusted: View) -> Steps[View | None]:
     """Return the ledger read again if entries above `trusted` may lie behind the boundary (C27).
 
     None if there is no doubt about them.
     """
-    if view.position <= trusted:
+    if view is trusted:
         return None
     view = yield from look_at_checkpoint(view)
-    return (yield from load()) if view.boundary > trusted else None
+    return (yield from load()) if view.boundary > trusted.position else None
 
 
 def _time(view: View, fact: Fact, nonce: str) -> Steps[str]:

@@ -1,0 +1,112 @@
+"""Many schedules, over several processes: what failed, and what struck how often."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tidelock.testing.txnsim.plan import Fault
+from tidelock.testing.txnsim.schedule import run_schedule
+
+_CHUNK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """The seeds to run."""
+
+    start: int
+    schedules: int
+
+    def chunks(self) -> Iterator[Campaign]:
+        """Yield the campaign in parts that take a few seconds."""
+        end = self.start + self.schedules
+        for start in range(self.start, end, _CHUNK):
+            yield Campaign(start, min(_CHUNK, end - start))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a campaign came to."""
+
+    schedules: int = 0
+    events: int = 0
+    commits: int = 0
+    rebases: int = 0
+    took_s: float = 0.0
+    fired: Counter[Fault] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Add another part."""
+        self.schedules += other.schedules
+        self.events += other.events
+        self.commits += other.commits
+        self.rebases += other.rebases
+        self.fired.update(other.fired)
+        self.failures += other.failures
+
+    def table(self) -> str:
+        """Return how often each fault struck, a line each."""
+        return "\n".join(f"{fault.value:<44} {self.fired[fault]:>9}" for fault in Fault)
+
+    def summary(self) -> str:
+        """Return the result in a line."""
+        rate = self.schedules / self.took_s if self.took_s else 0.0
+        return (
+            f"{self.schedules} schedules, {self.events} events, {self.commits} commits,"
+            f" {self.rebases} rebases, {len(self.failures)} failures,"
+            f" {self.took_s:.1f} s ({rate:.0f} schedules/s)"
+        )
+
+
+def run_part(campaign: Campaign) -> Tally:
+    """Run the seeds of `campaign` in this process."""
+    tally = Tally()
+    collecting = gc.isenabled()
+    # Worlds are full of cycles. They are collected in batches, without a look at anything older.
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    try:
+        for seed in range(campaign.start, campaign.start + campaign.schedules):
+            outcome = run_schedule(seed)
+            tally.schedules += 1
+            tally.events += outcome.events
+            tally.commits += outcome.commits
+            tally.rebases += outcome.rebases
+            tally.fired.update(outcome.fired)
+            if outcome.violations:
+                tally.failures.append(f"{outcome.plan.replay}  # {outcome.violations[0]}")
+            if seed % 16 == 0:
+                gc.collect()
+    finally:
+        gc.unfreeze()
+        if collecting:
+            gc.enable()
+    return tally
+
+
+def run_campaign(campaign: Campaign, *, processes: int, say: Callable[[str], None]) -> Tally:
+    """Run `campaign` over several processes, telling `say` of failures and of progress."""
+    whole = Tally()
+    began = time.monotonic()
+    said = began
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for part in pool.imap(run_part, campaign.chunks()):
+            whole.add(part)
+            whole.took_s = time.monotonic() - began
+            for failure in part.failures:
+                say(failure)
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                next_seed = campaign.start + whole.schedules
+                say(
+                    f"{whole.schedules} of {campaign.schedules}, {len(whole.failures)} failures,"
+                    f" {whole.schedules / whole.took_s:.0f}/s (go on with --start {next_seed})"
+                )
+    return whole

@@ -1,0 +1,136 @@
+"""What one schedule is made of, drawn from its seed: who writes what, and what may go wrong.
+
+Swarm: each schedule switches on its own random subset of the faults, so that rare combinations
+are not drowned by common ones.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from itertools import accumulate
+
+OLD_KEYS = ("k1", "k2", "k3")
+"""Keys of the table at the start: k1 and k2 in one file group, k3 in another."""
+
+NEW_KEYS = ("n1", "n2")
+
+WRITERS = 3
+
+
+class Fault(Enum):
+    """Everything that may go wrong. A fault is covered only once it has been counted."""
+
+    REPLY_LOST = "F1 reply lost"
+    TWICE = "F1 412 after success"
+    REQUEST_LOST = "F2 request lost"
+    CONFLICT = "F3 409"
+    THROTTLED = "F4 429"
+    UNAVAILABLE = "F4 503"
+    REFUSED = "F5 genuine 412"
+    DELAYED = "F6 lands after the time-out"
+    STALE = "F7 stale read"
+    CLOCK = "F8 wall clock moved"
+    PAUSE = "F9 pause"
+    CRASH = "F11 killed"
+    RESTART = "F11 restarted"
+    TORN = "F12 upload broken off"
+    ARCHIVE = "F28 entries deleted behind a boundary"
+    GHOST = "F28 a deleted entry was created again"
+
+
+ON_REQUESTS = (
+    Fault.REPLY_LOST,
+    Fault.TWICE,
+    Fault.REQUEST_LOST,
+    Fault.CONFLICT,
+    Fault.THROTTLED,
+    Fault.UNAVAILABLE,
+    Fault.DELAYED,
+    Fault.STALE,
+    Fault.TORN,
+)
+"""Faults drawn for each request on its own."""
+
+BY_NEMESIS = (Fault.CLOCK, Fault.CRASH)
+_SWITCHES = (*ON_REQUESTS, *BY_NEMESIS, Fault.PAUSE, Fault.ARCHIVE)
+_SHARE = {Fault.STALE: 0.1, Fault.PAUSE: 0.6, Fault.ARCHIVE: 0.4}
+_USUAL_SHARE = 0.35
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The terms of one schedule. `jobs` has for each writer the keys of its writes, in order."""
+
+    seed: int
+    faults: tuple[Fault, ...]
+    request_faults: tuple[tuple[float, Fault], ...]
+    nemesis_every_ms: float
+    pause_share: float
+    latency_ms: float
+    timeout_ms: float
+    misses: int
+    markers: bool
+    checkpoint_every: int
+    recovers: bool
+    clock_offsets_ms: tuple[float, ...]
+    jobs: tuple[tuple[tuple[str, ...], ...], ...]
+
+    @property
+    def replay(self) -> str:
+        """The one line that runs this schedule again, with its trace."""
+        return f"python -m tidelock.testing.txnsim --seed {self.seed}"
+
+
+def draw(seed: int) -> tuple[Plan, random.Random]:
+    """Return the plan of `seed`, and the source of everything that is drawn afterwards."""
+    rng = random.Random(seed)
+    faults = _subset(rng)
+    on_requests = [fault for fault in ON_REQUESTS if fault in faults]
+    share = rng.choice((0.02, 0.06, 0.15, 0.25))
+    weights = [rng.random() + 0.1 for _ in on_requests]
+    scale = share / sum(weights) if weights else 0.0
+    cumulated = accumulate(weight * scale for weight in weights)
+    spread_ms = rng.choice((0, 200, 5_000, HOUR_MS)) if Fault.CLOCK in faults else 0
+    plan = Plan(
+        seed=seed,
+        faults=faults,
+        request_faults=tuple(zip(cumulated, on_requests, strict=True)),
+        nemesis_every_ms=rng.choice((300.0, 1_000.0, 3_000.0)),
+        pause_share=rng.choice((0.005, 0.02, 0.06)) if Fault.PAUSE in faults else 0.0,
+        latency_ms=rng.choice((2.0, 10.0, 60.0)),
+        timeout_ms=rng.choice((200.0, 1_000.0)),
+        misses=rng.choice((1, 2)),
+        markers=rng.random() < 0.5,
+        checkpoint_every=rng.choice((1, 2, 4)),
+        recovers=rng.random() < 0.5,
+        clock_offsets_ms=tuple((2 * rng.random() - 1) * spread_ms for _ in range(WRITERS)),
+        jobs=tuple(_jobs(rng) for _ in range(WRITERS)),
+    )
+    return plan, rng
+
+
+def _jobs(rng: random.Random) -> tuple[tuple[str, ...], ...]:
+    return tuple(_keys(rng) for _ in range(rng.choice((1, 1, 2))))
+
+
+def _keys(rng: random.Random) -> tuple[str, ...]:
+    """Return some keys that others are likely to write, too."""
+    old = [key for key in OLD_KEYS if rng.random() < 0.4]
+    new = [key for key in NEW_KEYS if rng.random() < 0.4]
+    return tuple(old + new) or (rng.choice(OLD_KEYS),)
+
+
+def _subset(rng: random.Random) -> tuple[Fault, ...]:
+    """Return the faults of one schedule.
+
+    Stale reads and deleted entries are kept apart: the boundary is read to learn that a name had
+    been deleted, and a stale one cannot tell.
+    """
+    faults = [fault for fault in _SWITCHES if rng.random() < _SHARE.get(fault, _USUAL_SHARE)]
+    if Fault.STALE in faults and Fault.ARCHIVE in faults:
+        faults.remove(rng.choice((Fault.STALE, Fault.ARCHIVE)))
+    return tuple(faults)

@@ -1,0 +1,280 @@
+"""The store with a witness: sees every write land, and says at once which promise it breaks.
+
+The witness keeps the true ledger (the first object that ever had each number) and judges with rules
+of its own, not with those that are being tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelock.base.clock import Now
+from tidelock.base.outcome import Landed
+from tidelock.store.contract import PutMode, PutReply, Refused, StoredObject
+from tidelock.store.memory import MemoryStore
+from tidelock.table.naming import data_file
+from tidelock.table.timeline.active import TIMELINE_FOLDER
+from tidelock.table.timeline.instant import parse_instant
+from tidelock.testing.txnsim.plan import Fault
+from tidelock.testing.txnsim.world import World
+from tidelock.txn import checkpoint as checkpoints
+from tidelock.txn.checkpoint import CHECKPOINT_KEY
+from tidelock.txn.entry import LEDGER_FOLDER, Boundary, Commit, Entry, Rollback, decode, position_of
+
+PARTITION = "p"
+
+
+@dataclass(slots=True)
+class Told:
+    """What one caller was told of one write: which instants it used, and how it ended."""
+
+    write: str
+    keys: tuple[str, ...]
+    instants: list[str] = field(default_factory=list)
+    acked: str = ""
+    doubted: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class History:
+    """What happened, as the witness saw it."""
+
+    ledger: list[Entry] = field(default_factory=list)
+    position: dict[str, int] = field(default_factory=dict)
+    """Where each instant was committed."""
+    void: set[str] = field(default_factory=set)
+    published: set[str] = field(default_factory=set)
+    begun: dict[str, str] = field(default_factory=dict)
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The data file of each file group that an instant wrote."""
+    boundary: int = 0
+    told: list[Told] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def commits(self) -> list[tuple[Entry, Commit]]:
+        """Every commit, in order."""
+        return [(e, e.fact) for e in self.ledger if isinstance(e.fact, Commit)]
+
+    def begin(self, told: Told, instant: str) -> None:
+        """Note that a write was given an instant. T1: nobody else ever had it."""
+        if instant in self.begun:
+            self.broken.append(f"T1: {told.write} and {self.begun[instant]} both got {instant}")
+        if instant in self.position:
+            self.broken.append(f"T1: {told.write} got {instant}, which is committed")
+        self.begun[instant] = told.write
+        told.instants.append(instant)
+
+    def acknowledge(self, told: Told, instant: str) -> None:
+        """Note that a caller was told `Committed`. T5: then it is."""
+        told.acked = instant
+        if instant not in self.position:
+            self.broken.append(f"T5: {told.write} was told that {instant} is committed; it is not")
+
+    def fail(self, told: Told, instant: str) -> None:
+        """Note that a caller was told that `instant` did not happen. T5: then it never will."""
+        told.failed.add(instant)
+        if instant in self.position:
+            self.broken.append(f"T5: {told.write} was told that {instant} failed; it is committed")
+
+
+class WitnessedStore(MemoryStore):
+    """Objects in memory. The past is kept for stale reads."""
+
+    def __init__(self, world: World, history: History) -> None:
+        """Start empty."""
+        super().__init__("txnsim", clock=_StoreClock(world))
+        self._world = world
+        self._history = history
+        self._past: dict[str, list[tuple[float, StoredObject | None]]] = {}
+        self._keeps_past = Fault.STALE in world.plan.faults
+
+    def peek(self, key: str) -> StoredObject | None:
+        """Return the object as it is."""
+        return self._objects.get(key)
+
+    def all_keys(self) -> list[str]:
+        """Return every key."""
+        return sorted(self._objects)
+
+    def then(self, key: str, when_ms: float) -> StoredObject | None:
+        """Return the object as it was at `when_ms`."""
+        was = None
+        for at, stored in self._past.get(key, ()):
+            if at > when_ms:
+                break
+            was = stored
+        return was
+
+    def put_by(self, who: str, key: str, body: bytes, mode: PutMode) -> PutReply:
+        """Write on behalf of `who`, under the eyes of the witness."""
+        before = self._objects.get(key)
+        reply = super().put(key, body, mode)
+        if isinstance(reply, Refused):
+            self._world.fire(Fault.REFUSED)
+        if not isinstance(reply, Landed):
+            return reply
+        self._remember(key)
+        if self._world.trace is not None:
+            self._world.say(who, f"   landed {key}")
+        if key.startswith(LEDGER_FOLDER):
+            self._entry_landed(who, key, body, before)
+        elif key == CHECKPOINT_KEY:
+            self._checkpoint_landed(who, body)
+        elif key.startswith(TIMELINE_FOLDER):
+            self._timeline_landed(who, key, before)
+        elif key.startswith(f"{PARTITION}/") and before is not None and before.body != body:
+            self._break(f"T6: {who} replaced the data file {key}")
+        return reply
+
+    def delete_by(self, who: str, key: str) -> None:
+        """Delete on behalf of `who`."""
+        if key not in self._objects:
+            return
+        super().delete(key)
+        self._remember(key)
+        if self._world.trace is not None:
+            self._world.say(who, f"   deleted {key}")
+        history = self._history
+        if key.startswith(LEDGER_FOLDER):
+            number = position_of(key) or 0
+            if number > history.boundary:
+                self._break(f"T10: {who} deleted entry {number}, boundary {history.boundary}")
+            else:
+                self._world.fire(Fault.ARCHIVE)
+        elif key.startswith(TIMELINE_FOLDER):
+            instant = parse_instant(key.rpartition("/")[2])
+            if instant is not None and instant.requested in history.position:
+                self._break(f"T10: {who} deleted {key}, which is committed")
+        elif file := data_file(PARTITION, key.rpartition("/")[2], 0):
+            named = history.files.get(file.instant, {}).values()
+            if file.instant in history.position and key in named:
+                self._break(f"T12: {who} deleted {key}, which is committed")
+
+    def _break(self, complaint: str) -> None:
+        self._world.say("witness", complaint)
+        self._history.broken.append(complaint)
+
+    def _remember(self, key: str) -> None:
+        if self._keeps_past:
+            self._past.setdefault(key, []).append((self._world.now, self._objects.get(key)))
+
+    def _entry_landed(self, who: str, key: str, body: bytes, before: StoredObject | None) -> None:
+        history = self._history
+        entry = decode(body, where=key)
+        if before is not None:
+            self._break(f"T3: {who} replaced entry {entry.position}")
+            return
+        if entry.position <= history.boundary:
+            self._world.fire(Fault.GHOST)
+            return
+        if entry.position != len(history.ledger) + 1:
+            self._break(f"T3: {who} created entry {entry.position} after {len(history.ledger)}")
+            return
+        for complaint in judged(history, entry):
+            self._break(f"{complaint} ({who}, entry {entry.position})")
+        history.ledger.append(entry)
+        match entry.fact:
+            case Commit(instant=instant):
+                history.position[instant] = entry.position
+            case Rollback(instant=instant, attempt=None):
+                history.void.add(instant)
+            case _:
+                pass
+        for told in history.told:
+            if isinstance(entry.fact, Commit) and entry.fact.instant in told.failed:
+                self._break(
+                    f"T5: {told.write} was told that {entry.fact.instant} failed; it landed"
+                )
+
+    def _checkpoint_landed(self, who: str, body: bytes) -> None:
+        history = self._history
+        fold = checkpoints.decode(body, where=CHECKPOINT_KEY).fold
+        told = history.ledger[: fold.position]
+        committed = {e.fact.instant for e in told if isinstance(e.fact, Commit)}
+        void = {e.fact.instant for e in told if isinstance(e.fact, Rollback)}
+        allowed = max([e.fact.position for e in told if isinstance(e.fact, Boundary)], default=0)
+        if len(told) != fold.position or (set(fold.committed), set(fold.void)) != (committed, void):
+            self._break(f"T10: {who} wrote a checkpoint that differs from the entries it folds")
+        if told and (fold.time, fold.nonce) != (told[-1].time, told[-1].nonce):
+            self._break(f"T10: {who} wrote a checkpoint of another ledger")
+        if fold.boundary != allowed or fold.boundary < history.boundary:
+            self._break(f"T3: {who} moved the boundary to {fold.boundary}")
+        if missing := sorted(committed - history.published):
+            self._break(f"T10: {who} folded {missing[0]} before it was published")
+        history.boundary = max(history.boundary, fold.boundary)
+
+    def _timeline_landed(self, who: str, key: str, before: StoredObject | None) -> None:
+        history = self._history
+        instant = parse_instant(key.rpartition("/")[2])
+        if instant is None:
+            return
+        if before is not None:
+            self._break(f"T3: {who} replaced {key}")
+        if not instant.is_completed:
+            return
+        position = history.position.get(instant.requested)
+        if position is None:
+            self._break(f"T5: {who} published {key}, which is not committed")
+            return
+        if history.ledger[position - 1].time != instant.completion:
+            self._break(f"T2: {who} published {key} with another completion time")
+        if instant.requested in history.published:
+            self._break(f"T3: {who} completed {instant.requested} twice")
+        history.published.add(instant.requested)
+        for other, at in history.position.items():
+            if at < position and other not in history.published:
+                self._break(f"T7: {who} published entry {position} before {at}")
+
+
+def judged(history: History, entry: Entry) -> list[str]:
+    """Return which promises an entry breaks that has just won its number."""
+    broken: list[str] = []
+    if history.ledger and entry.time <= history.ledger[-1].time:
+        broken.append(f"T2: time {entry.time} after {history.ledger[-1].time}")
+    fact = entry.fact
+    if isinstance(fact, Commit | Rollback) and fact.instant in history.position:
+        broken.append(f"T3: {fact.instant} was committed before")
+    if isinstance(fact, Commit):
+        if fact.instant in history.void:
+            broken.append(f"T3: {fact.instant} was rolled back before")
+        if entry.time <= fact.instant:
+            broken.append(f"T2: {fact.instant} completed at {entry.time}")
+        broken += _met(history, fact)
+    return broken
+
+
+def _met(history: History, fact: Commit) -> list[str]:
+    broken: list[str] = []
+    mine = fact.footprint
+    for other, past in history.commits:
+        theirs = past.footprint
+        groups = (mine.touched | mine.created) & (theirs.touched | theirs.created)
+        keys = _keys(fact) & _keys(past)
+        if other.position > fact.base:
+            if groups:
+                broken.append(f"T14: {fact.instant} does not contain {past.instant}")
+            if keys:
+                broken.append(f"T4: {fact.instant} and {past.instant} both inserted {sorted(keys)}")
+        if groups and past.instant >= fact.instant:
+            broken.append(f"T4: {fact.instant} sorts below {past.instant}, which it contains")
+    return broken
+
+
+def _keys(fact: Commit) -> set[str]:
+    return {key for new in fact.footprint.inserts.values() for key in new.keys or ()}
+
+
+class _StoreClock:
+    """The store's own clock: the truth."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> Now:
+        return Now(int(self._world.now), self._world.wall())
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        raise AssertionError(f"the store does not sleep ({duration_ms} ms)")
