@@ -179,6 +179,7 @@ def main(argv: list[str]) -> None:
     else:
         number, kind, count, gate = int(argv[3]), argv[4], int(argv[5]), Path(argv[6])
         write = SYSTEMS[system](place, kind)
+        batch(kind, number, 0)  # what it loads the first time is not what is measured
         print("ready", flush=True)
         while not gate.exists():
             time.sleep(0.002)
