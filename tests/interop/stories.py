@@ -152,6 +152,8 @@ def _steps(made: Made) -> Iterator[Callable[[tl.Table], object]]:
         yield lambda table: table.compact()
     yield lambda table: table.upsert([row(n, 3) for n in (2, 3)])
     yield lambda table: table.bulk_insert([row(n) for n in range(30, 36)])
+    yield lambda table: table.cluster()
+    yield lambda table: table.upsert([row(n, 4) for n in (2, 30)])
     if made.is_partitioned:
         # Rows 3, 6, 9 … share a partition in every kind of table; 33 is odd, so another in one.
         yield lambda table: table.insert_overwrite([row(n, 4) for n in (36, 42)])

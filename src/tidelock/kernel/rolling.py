@@ -122,6 +122,10 @@ class RollingWriter:
             guess = max(1.0, rows.nbytes / rows.num_rows * _PACKED)
             group = self._ctx.settings.row_group_bytes * _PACKED
             left = min(most, group) / guess - writer.pending_rows
+            if left < 1 and writer.pending_rows:
+                # A file smaller than a row group: what it has by now tells what rows take.
+                writer.flush()
+                return self._room(rows)
             return max(1, int(left))
         left = (most - writer.size_bytes) / width - writer.pending_rows
         if left < 1:

@@ -25,7 +25,13 @@ from tidelock.base.errors import InvalidInput
 from tidelock.kernel.context import BloomSettings, LogFormat
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.results import FileKind, FileResult
-from tidelock.kernel.write import append_log, create_base, merge_base, rewrite_base
+from tidelock.kernel.write import (
+    append_log,
+    cluster_base,
+    create_base,
+    merge_base,
+    rewrite_base,
+)
 from tidelock.store.memory import MemoryStore
 from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.index.bloom import FOOTER_FILTER, FOOTER_TYPE, decode_filter
@@ -142,6 +148,44 @@ def test_a_group_follows_when_a_file_is_full(store: MemoryStore) -> None:
     assert whole.column("id").equals(rows.column("id"))
     seqnos = whole.column("_hoodie_commit_seqno")
     assert seqnos.to_pylist() == [f"{FIRST}_0_{i}" for i in range(20_000)]
+
+
+def test_a_file_may_be_smaller_than_a_row_group(store: MemoryStore) -> None:
+    rows = incoming([(f"k{i:05}", i, f"name {i}") for i in range(20_000)])
+    ctx = context(FIRST, file_bytes_max=100_000)
+    results = create_base(store, ctx, partition="p", file_id=GROUP, slot=0, rows=[rows])
+    sizes = [result.stat.file_size_in_bytes or 0 for result in results]
+    assert all(60_000 < size < 120_000 for size in sizes[:-1]), sizes
+    whole = pa.concat_tables([table_of(store, result) for result in results])
+    assert whole.column("id").equals(rows.column("id"))
+
+
+@pytest.mark.parametrize("sort_by", [(), ("name",)])
+def test_clustered_rows_keep_the_commit_that_wrote_them(
+    store: MemoryStore, sort_by: tuple[str, ...]
+) -> None:
+    one = created(store)
+    ctx = context(FIRST, attempt=1)
+    (two,) = create_base(
+        store, ctx, partition="p", file_id="ffff-0", slot=1, rows=[incoming([("d", 1, "Bd")])]
+    )
+    log = append_log(store, context(SECOND), two, slot=0, rows=incoming([("d", 2, "Ad")]))
+    pieces = [slice_of(one), slice_of(two, log)]
+    before = [row for piece in pieces for row in rows_in(store, piece, columns=KEPT)]
+    (result,) = cluster_base(
+        store, context("20260101000000009"), pieces, file_id="eeee-0", slot=0, sort_by=sort_by
+    )
+    assert rows_in(store, slice_of(result), columns=KEPT) == sorted(before)
+    assert set(table_of(store, result).column("_hoodie_file_name").to_pylist()) == {
+        file_of(result).name
+    }
+    assert (result.kind, result.written_keys) == (FileKind.CREATED, ())
+    if sort_by:
+        names = table_of(store, result).column("name").to_pylist()
+        assert names == sorted(names)
+
+
+KEPT = ("id", "name", "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key")
 
 
 def test_without_a_limit_all_rows_are_one_file(store: MemoryStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.doubles import ScriptedStore, answer
+from tests.unit.doubles import ManualClock, ScriptedStore, answer
 from tests.unit.table.building import time
 from tidelock.base.errors import Conflict, DataCorrupt
 from tidelock.store.contract import Busy, Overwrite, PutMode, PutReply, Unclear
@@ -22,6 +23,7 @@ from tidelock.table.timeline.archive import (
     MERGE_FILES,
     Archive,
     ArchivedInstant,
+    Manifest,
 )
 from tidelock.table.timeline.instant import Action
 
@@ -291,4 +293,66 @@ def test_what_an_archiver_left_before_its_last_step_is_finished_by_the_next() ->
     put(store, "_version_", b"1")
     assert [each.requested for each in Archive(store).instants()] == [time(1)]
     Archive(store).append([instant(3)])
+    assert len(Archive(store).instants()) == 3
+
+
+def test_a_slow_sweep_leaves_what_others_wrote_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    for number in range(4):
+        Archive(store).append([instant(number)])
+    sweep, meanwhile = Archive._sweep, [instant(21)]
+
+    def slow(self: Archive, current: Manifest, made: Collection[str]) -> None:
+        if meanwhile:
+            Archive(store).append([meanwhile.pop()])
+        sweep(self, current, made)
+
+    monkeypatch.setattr(Archive, "_sweep", slow)
+    Archive(store).append([instant(20)])
+    assert [each.requested for each in Archive(store).instants()] == [
+        time(number) for number in (0, 1, 2, 3, 20, 21)
+    ]
+
+
+def test_a_merge_of_files_that_others_merged_meanwhile_is_a_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    for number in range(MERGE_FILES - 1):
+        Archive(store).append([instant(number)])
+    write, meanwhile = Archive._write, [instant(number) for number in range(20, 26)]
+
+    def slow(self: Archive, rows: pa.Table, *, level: int) -> Any:
+        found = write(self, rows, level=level)
+        others, meanwhile[:] = meanwhile[:], []
+        for other in others:
+            Archive(store).append([other])
+        return found
+
+    monkeypatch.setattr(Archive, "_write", slow)
+    with pytest.raises(Conflict, match="changed by somebody else"):
+        Archive(store).append([instant(30)])
+    assert len(Archive(store).instants()) == MERGE_FILES - 1 + 6
+
+
+def test_an_instant_is_added_once() -> None:
+    store = MemoryStore()
+    Archive(store).append([instant(1), instant(2)])
+    assert Archive(store).append([instant(2), instant(1)]).number == 1
+    assert Archive(store).append([instant(2), instant(3)]).number == 2
+    assert [each.requested for each in Archive(store).instants()] == [time(1), time(2), time(3)]
+    assert f"{time(3)}_{time(3)}_0.parquet" in names(store)
+
+
+def test_what_a_dead_archiver_left_goes_in_time() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    Archive(store).append([instant(1)])
+    left = f"{time(5)}_{time(6)}_0.parquet"
+    put(store, left, b"of somebody who died")
+    Archive(store).append([instant(2)])
+    assert left in names(store)
+    clock.advance(2 * 3_600_000)
+    Archive(store).append([instant(3)])
+    assert left not in names(store)
     assert len(Archive(store).instants()) == 3

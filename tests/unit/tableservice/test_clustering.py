@@ -17,12 +17,15 @@ from tidelock.kernel.results import FileResult
 from tidelock.kernel.write import cluster_base
 from tidelock.operation.view import replaced_groups
 from tidelock.table.schema.meta import FILE_NAME
+from tidelock.table.timeline.container import encode
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.claiming import claimed
 from tidelock.tableservice.clustering import execute
 from tidelock.tableservice.clustering.execute import Clustering
 from tidelock.tableservice.clustering.plan import Sizes
+from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.compaction.plan import Choice, plan_compaction
 from tidelock.tableservice.table import Table
 from tidelock.testing.judges.hudi_rs import HudiRs
 from tidelock.txn.heartbeat import heartbeat_key
@@ -252,6 +255,21 @@ def test_a_file_group_is_in_one_plan_at_a_time(table: Table) -> None:
     service = Clustering(table.writer())
     assert service.schedule(Sizes()) is not None
     assert service.schedule(Sizes()) is None
+
+
+def test_file_groups_in_a_plan_that_no_ledger_knows_are_left_alone(tmp_path: Path) -> None:
+    with made(tmp_path / "t", "MERGE_ON_READ") as table:
+        plan = plan_compaction(table.files(), Choice())
+        assert plan is not None
+        taken = {(each.partition_path, each.file_id) for each in plan.operations or ()}
+        assert len(taken) == 2
+        name = f"{table.timeline[-1].completion}.compaction.requested"
+        (tmp_path / "t/.hoodie/timeline" / name).write_bytes(encode(plan))
+        assert Compaction(table.writer()).schedule(Choice()) is None
+        clusters = Clustering(table.writer()).plan(Sizes())
+        chosen = {(p.partition, p.file_id) for cluster in clusters for p in cluster.slices}
+        assert len(chosen) == 3, "a file that is left alone in its partition is not clustered"
+        assert not taken & chosen
 
 
 def test_what_a_dead_executor_left_is_undone_by_a_clean(table: Table, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidelock.base.errors import Conflict, DataCorrupt
+from tidelock.base.errors import Conflict, DataCorrupt, NotFound
+from tidelock.engine.contract import Prepared, Tagged, TagRule
+from tidelock.engine.local_write import LocalWriter
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.claiming import claimed
@@ -119,8 +121,8 @@ def test_clean_removes_what_only_old_readers_need(tmp_path: Path) -> None:
         reports = [table.upsert(rows((1, f"v{n}", n))) for n in range(6)]
         assert len(list((tmp_path / "t").glob("*.parquet"))) == 6
         table.clean()
-        kept = sorted(path.name for path in (tmp_path / "t").glob("*.parquet"))
-        assert [name.rpartition("_")[2].partition(".")[0] for name in kept] == [
+        kept = [path.name for path in (tmp_path / "t").glob("*.parquet")]
+        assert sorted(name.rpartition("_")[2].partition(".")[0] for name in kept) == [
             report.instant for report in reports[-2:]
         ]
         assert content(table) == [{"id": 1, "v": "v5", "ts": 5}]
@@ -235,3 +237,41 @@ def test_inline_compaction_comes_when_it_is_due(tmp_path: Path) -> None:
         assert max(depth) <= 3
         assert 0 in depth
         assert content(table)[0]["v"] == "v7"
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_writer_whose_files_were_cleaned_away_starts_over(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**QUIET, "hoodie.clean.commits.retained": "1"}
+    with (
+        Table.create(str(tmp_path / "t"), SCHEMA, key="id", type=kind, options=options) as table,
+        Table.open(str(tmp_path / "t"), options=options) as slow,
+    ):
+        table.insert(rows((1, "a", 1), (2, "b", 1)))
+
+        def overtake() -> None:
+            for number in range(3):
+                table.upsert(rows((1, f"v{number}", number)))
+                table.compact()
+            assert table.clean()
+
+        inner, once = LocalWriter.tag, [overtake]
+
+        def late(self: LocalWriter, prepared: Prepared, rule: TagRule) -> Tagged:
+            if once:
+                once.pop()()
+            return inner(self, prepared, rule)
+
+        monkeypatch.setattr(LocalWriter, "tag", late)
+        assert slow.upsert(rows((2, "late", 9))).rebases == 1
+        assert [row["v"] for row in content(slow)] == ["v2", "late"]
+
+
+def test_a_file_that_is_missing_for_good_is_named(tmp_path: Path) -> None:
+    with Table.create(str(tmp_path / "t"), SCHEMA, key="id", options=QUIET) as table:
+        table.insert(rows((1, "a", 1)))
+        for path in (tmp_path / "t").glob("*.parquet"):
+            path.unlink()
+        with pytest.raises(NotFound, match="parquet"):
+            table.upsert(rows((1, "b", 2)))

@@ -16,8 +16,8 @@ from tidelock.ops.cli.output import Output, columns, facts
 
 if TYPE_CHECKING:
     from tidelock.operation.history import HistoryEntry
-    from tidelock.tableservice.table import Table
     from tidelock.table.filegroup.slice import FileSlice
+    from tidelock.tableservice.table import Table
 
 HistoryLimit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="How many actions to show.")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tidelock.base.errors import ConfigInvalid, Conflict, NotFound
 from tidelock.operation import options as o
 from tidelock.operation.report import WriteReport
-from tidelock.tableservice.table import Table
 from tidelock.pipeline.datasource.options import split_path
 from tidelock.table.properties import TableProperties
+from tidelock.tableservice.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,9 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +34,8 @@ _MANIFESTS_KEPT: Final = 3
 _VERSION_NAME: Final = "_version_"
 _MANIFEST: Final = re.compile(r"manifest_(\d+)", re.ASCII)
 _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d)\.parquet", re.ASCII)
+_LEFT_MS: Final = 3_600_000
+"""A file of the history that nobody has named for so long was left by somebody who died."""
 _LEVEL_MAX: Final = 9  # a level is one digit in a file's name
 
 _SCHEMA: Final = pa.schema(
@@ -143,17 +147,23 @@ class Archive:
         Raises: `Conflict` if somebody else was at it, `OutcomeUnknown`, `Unavailable`.
         """
         before, tag = self._current()
-        if not instants:
+        # Whoever archived some of them since the caller looked has made this manifest or an older
+        # one, or the next one is theirs and this attempt fails.
+        known = self.holds([each.requested for each in instants]) if instants else set()
+        fresh = [each for each in instants if (each.requested, each.action) not in known]
+        if not fresh:
             return before
-        files = [*before.files, self._write(_rows(instants), level=0)]
+        added = self._write(_rows(fresh), level=0)
+        files, made = [*before.files, added], {added.name}
         for level in range(_LEVEL_MAX):
             full = [file for file in files if file.level == level]
             if len(full) >= MERGE_FILES:
-                merged = self._merge(full, level + 1)
+                merged = self._merge(full, level + 1, before)
                 files = [file for file in files if file.level != level] + [merged]
+                made.add(merged.name)
         after = Manifest(before.number + 1, tuple(sorted(files, key=lambda file: file.name)))
         self._publish(after, tag)
-        self._sweep(after)
+        self._sweep(after, made)
         return after
 
     def _current(self) -> tuple[Manifest, str]:
@@ -169,8 +179,16 @@ class Archive:
             tag = self._point_to(manifest, tag)
         return manifest, tag
 
-    def _merge(self, files: Sequence[HistoryFile], level: int) -> HistoryFile:
-        rows = pa.concat_tables([self._table(file) for file in files])
+    def _merge(self, files: Sequence[HistoryFile], level: int, seen: Manifest) -> HistoryFile:
+        try:
+            rows = pa.concat_tables([self._table(file) for file in files])
+        except DataCorrupt as error:
+            if self.manifest().number == seen.number:
+                raise
+            raise Conflict(
+                f"{self._where(self._folder)} was changed by somebody else: {error.message}",
+                hint="somebody else archives this table; try again",
+            ) from error
         times, actions = rows["instantTime"].to_pylist(), rows["action"].to_pylist()
         first_at = {
             key: at for at, key in reversed(list(enumerate(zip(times, actions, strict=True))))
@@ -195,8 +213,12 @@ class Archive:
         mode = Match(tag) if tag else Create()
         return self._put(_VERSION_NAME, str(manifest.number).encode(), mode)
 
-    def _sweep(self, current: Manifest) -> None:
-        """Delete what no recent manifest names: a slow reader may still follow an older one."""
+    def _sweep(self, current: Manifest, made: Collection[str]) -> None:
+        """Delete what no recent manifest names: a slow reader may still follow an older one.
+
+        Others write their files before the manifest that names them. So a file that no manifest
+        ever named goes only if it was `made` here, or is much older than the current one.
+        """
         oldest = current.number - _MANIFESTS_KEPT + 1
         kept = {file.name for file in current.files}
         for number in range(max(1, oldest), current.number):
@@ -204,12 +226,29 @@ class Archive:
                 kept |= {file.name for file in self._manifest(number).files}
             except DataCorrupt:
                 return  # it is not known what it named, so nothing is deleted
-        for meta in list(self._store.list(f"{self._folder}/")):
-            name = meta.key.removeprefix(f"{self._folder}/")
-            manifest = _MANIFEST.fullmatch(name)
-            outdated = manifest is not None and int(manifest[1]) < oldest
-            if outdated or (_FILE.fullmatch(name) and name not in kept):
+        listed = {
+            meta.key.removeprefix(f"{self._folder}/"): meta
+            for meta in self._store.list(f"{self._folder}/")
+        }
+        written = listed.get(f"manifest_{current.number}")
+        left_before = written.modified_epoch_ms - _LEFT_MS if written else 0
+        outdated = [name for name in listed if _number(name) < oldest]
+        dropped = {*made, *self._named_by(outdated)}
+        for name, meta in listed.items():
+            if not _FILE.fullmatch(name) or name in kept:
+                continue
+            if name in dropped or meta.modified_epoch_ms < left_before:
                 self._store.delete(meta.key)
+        for name in outdated:
+            self._store.delete(listed[name].key)
+
+    def _named_by(self, manifests: Iterable[str]) -> set[str]:
+        """Return the files that outdated manifests name, as far as they can be read."""
+        found: set[str] = set()
+        for name in manifests:
+            with suppress(DataCorrupt):
+                found |= {file.name for file in self._manifest(int(_number(name))).files}
+        return found
 
     def _put(self, name: str, body: bytes, mode: Create | Match) -> str:
         """Write an object of the history and return its version."""
@@ -293,6 +332,12 @@ _ACTIONS: Final = {action.value: action for action in Action}
 
 def _writes(action: str) -> bool:
     return action in _ACTIONS and _ACTIONS[action].writes_data
+
+
+def _number(name: str) -> float:
+    """Return the number of a manifest; infinity for another file."""
+    found = _MANIFEST.fullmatch(name)
+    return inf if found is None else int(found[1])
 
 
 def _rows(instants: Iterable[ArchivedInstant]) -> pa.Table:
