@@ -1,4 +1,4 @@
-"""Measure: `python -m benchmarks [cycle] [requests] [peers] [handover] [service]`.
+"""Measure: `python -m benchmarks [PART ...]`, parts as in `benchmarks.suite.PARTS`.
 
 Without names everything is measured, the results are kept in `benchmarks/results/`, and
 docs/performance.md is written from them. With names the tables are only printed.

@@ -61,6 +61,20 @@ What the service needs while nobody asks for anything: locks are kept alive by o
 for all of them, so neither locks nor streams cost the store a request.
 """
 
+_WRITERS = """## Several writers on one table
+
+Separate processes write batches of 100 rows to one table on the local disk, all at once: *append*
+adds new rows, *same* upserts 100 keys that all writers share into a table of 1,000 rows,
+*disjoint* keys of the writer's own. Every system keeps its defaults, retries included. Failed
+batches are those whose call raised; lost ones were acknowledged and are not in the table.
+"""
+
+_GROWTH = """## A table that gets old
+
+One-row commits to one table, which its writes clean and archive by themselves. Goal: opening a
+table of 10,000 commits takes at most twice as long as one of 10.
+"""
+
 
 def page(results: Results) -> str:
     """Return the page of one complete run."""
@@ -84,10 +98,48 @@ def tables(results: Results) -> str:
         parts += [_SERVICE, _service(results)]
     if results.scale:
         parts += [_SCALE, _scale(results)]
+    if results.writers:
+        parts += [_WRITERS, _writers(results)]
+    if results.growth:
+        parts += [_GROWTH, _growth(results)]
     if results.missing:
         lines = [f"- {name}: {_first_line(why)}" for name, why in results.missing.items()]
         parts += ["## Not measured\n", "\n".join(lines) + "\n"]
     return "\n".join(parts)
+
+
+def _writers(results: Results) -> str:
+    rows = [
+        (
+            one.kind,
+            str(one.writers),
+            one.system,
+            f"{one.commits_per_s:.1f}",
+            f"{one.failed} of {one.asked}",
+            str(one.lost),
+            str(one.twice),
+            f"{one.p50_ms:.0f}",
+            f"{one.p99_ms:.0f}",
+            f"{one.cpu_ms:.0f}",
+        )
+        for one in results.writers
+    ]
+    head = ("batches", "writers", "system", "landed/s", "failed", "lost", "keys twice")
+    return _table((*head, "p50 ms", "p99 ms", "CPU ms"), rows)
+
+
+def _growth(results: Results) -> str:
+    rows = [
+        (
+            f"{one.commits:,}",
+            f"{one.open_ms:.1f}",
+            f"{one.read_ms:.1f}",
+            f"{one.commit_ms:.1f}",
+            str(one.active_files),
+        )
+        for one in results.growth
+    ]
+    return _table(("commits", "open ms", "read ms", "commit ms", "files on the timeline"), rows)
 
 
 def _cycle(results: Results) -> str:

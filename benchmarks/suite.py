@@ -12,14 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import contention, cycle, lockservice, requests
+from benchmarks import contention, cycle, growth, lockservice, requests, writers
 from benchmarks.contention import Contention, Fight
 from benchmarks.cycle import CycleResult
 from benchmarks.figures import Latency, interleaved
+from benchmarks.growth import Growth
 from benchmarks.lockservice import Scale, Throughput
 from benchmarks.peers import OTHERS, OURS, Client, Peer
 from benchmarks.places import ALL
 from benchmarks.requests import Requests
+from benchmarks.writers import WritersResult
 from tidelock.testing.servers import ServerUnavailable
 
 CONTENDERS = (2, 8, 32, 128)
@@ -54,6 +56,8 @@ class Results:
     handover: list[Contention] = field(default_factory=list)
     service: list[Throughput] = field(default_factory=list)
     scale: list[Scale] = field(default_factory=list)
+    writers: list[WritersResult] = field(default_factory=list)
+    growth: list[Growth] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -110,12 +114,27 @@ def measure_service(results: Results) -> None:
     results.scale.append(lockservice.scale())
 
 
+def measure_writers(results: Results) -> None:
+    """Several processes on one table, beside other table formats."""
+    for kind, count in writers.CASES:
+        found, missing = writers.measure(kind, count)
+        results.writers += found
+        results.missing.update(missing)
+
+
+def measure_growth(results: Results) -> None:
+    """A table with few and with many commits behind it."""
+    results.growth += growth.measure()
+
+
 PARTS: Mapping[str, Callable[[Results], None]] = {
     "cycle": measure_cycle,
     "requests": measure_requests,
     "peers": measure_peers,
     "handover": measure_handover,
     "service": measure_service,
+    "writers": measure_writers,
+    "growth": measure_growth,
 }
 
 
