@@ -63,7 +63,9 @@ def _install(home: Path) -> None:
         text=True,
     )
     if done.returncode:
-        raise ServerUnavailable(f"the other systems cannot be installed: {done.stderr[-500:]}")
+        raise ServerUnavailable(
+            "other table formats", reason=done.stderr[-500:], how_to_install="see a package index"
+        )
 
 
 def measure(

@@ -13,11 +13,9 @@ from tidelock.table.properties import TableType
 from tidelock.table.timeline.instant import Action, Instant, parse_time
 from tidelock.tableservice import config as c
 from tidelock.tableservice.archive.execute import Archiving
-from tidelock.tableservice.clean.execute import Clean
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Since, is_due
-from tidelock.tableservice.removing import remove_expired
-from tidelock.tableservice.running import clustering
+from tidelock.tableservice.running import clean, clustering
 from tidelock.txn.entry import Commit, Entry
 
 logger = logging.getLogger(__name__)
@@ -75,18 +73,9 @@ class Inline:
         if not passes_mark(ledger.view.tail, ledger.owner, every):
             return
         if c.CLEAN_AUTOMATIC.required(self.options):
-            self._clean()
+            clean(self.writer, self.options).run()
         if c.ARCHIVE_AUTOMATIC.required(self.options):
             Archiving(self.writer).run(c.archive_bounds(self.options))
-
-    def _clean(self) -> None:
-        self.writer.transactions.recover()
-        delay_ms = c.plan_delay_ms(self.options)
-        remove_expired(self.writer.transactions, delay_ms=delay_ms)
-        service = Clean(self.writer)
-        scheduled = service.schedule(c.clean_keep(self.options, self.writer.transactions.clock))
-        for instant in sorted({*service.pending(), *([scheduled] if scheduled else [])}):
-            service.execute(instant)
 
 
 def passes_mark(tail: Sequence[Entry], owner: str, every: int) -> bool:
@@ -95,11 +84,11 @@ def passes_mark(tail: Sequence[Entry], owner: str, every: int) -> bool:
     Of all commits one in about so many is, whoever makes it; so one process cleans at a time, and
     processes that end after a write take their part.
     """
-    done = [entry for entry in tail if isinstance(entry.fact, Commit)]
-    for at in reversed(range(len(done))):
-        if done[at].owner == owner:
-            before = done[at - 1].position if at else 0
-            return before // every != done[at].position // every
+    commits = (entry for entry in reversed(tail) if isinstance(entry.fact, Commit))
+    for entry in commits:
+        if entry.owner == owner:
+            before = next(commits, None)
+            return (before.position if before else 0) // every != entry.position // every
     return False
 
 

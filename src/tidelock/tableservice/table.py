@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tidelock.operation.job import Job
 from tidelock.operation.report import WriteReport
 from tidelock.operation.table import Table as WrittenTable
+from tidelock.operation.writer import TableWriter
 from tidelock.tableservice.archive.execute import Archived, Archiving
-from tidelock.tableservice.claiming import Executed
-from tidelock.tableservice.clean.execute import Clean
-from tidelock.tableservice.compaction.execute import Compaction
-from tidelock.tableservice.config import (
-    archive_bounds,
-    clean_keep,
-    compaction_choice,
-    plan_delay_ms,
-)
+from tidelock.tableservice.config import archive_bounds
 from tidelock.tableservice.inline import Inline
-from tidelock.tableservice.removing import remove_expired
-from tidelock.tableservice.running import Ran, clustering
+from tidelock.tableservice.running import Ran, Service, clean, clustering, compaction
 
 
 class Table(WrittenTable):
@@ -37,20 +31,13 @@ class Table(WrittenTable):
         self._inline.after_write()
         return report
 
-    def compact(self) -> tuple[Executed, ...]:
-        """Merge log files into base files, pending plans first, and return what was done.
+    def compact(self) -> Ran:
+        """Merge log files into base files, pending plans first, and say what was done.
 
-        Which file groups are compacted is for `hoodie.compaction.strategy` and its settings.
-        Raises: `Conflict` if another process is executing a pending plan.
+        Which file groups are compacted is for `hoodie.compaction.strategy` and its settings. Plans
+        that another process is executing are left to it. Raises: `ConfigInvalid`.
         """
-        service = Compaction(self.writer())
-        planned = service.pending()
-        done = [service.execute(instant) for instant in planned]
-        scheduled = service.schedule(compaction_choice(self._options))
-        if scheduled is not None:
-            done.append(service.execute(scheduled))
-        self.refresh()
-        return tuple(done)
+        return self._serve(compaction)
 
     def cluster(self) -> Ran:
         """Move rows to fewer, or better sorted, file groups, and say what was done.
@@ -60,26 +47,15 @@ class Table(WrittenTable):
         its plan is undone, and `left` of what is returned says who it was.
         Raises: `Unsupported` for a table with a bucket index, `ConfigInvalid`.
         """
-        done = clustering(self.writer(), self._options).run()
-        self.refresh()
-        return done
+        return self._serve(clustering)
 
-    def clean(self) -> tuple[Executed, ...]:
+    def clean(self) -> Ran:
         """Roll back what dead writers left, then delete files that nobody needs any more.
 
-        How much of the past stays readable is for `hoodie.clean.policy` and its settings.
-        Raises: `Conflict` if another process is executing a pending plan.
+        How much of the past stays readable is for `hoodie.clean.policy` and its settings. Plans
+        that another process is executing are left to it. Raises: `ConfigInvalid`.
         """
-        writer = self.writer()
-        writer.transactions.recover()
-        remove_expired(writer.transactions, delay_ms=plan_delay_ms(self._options))
-        service = Clean(writer)
-        done = [service.execute(instant) for instant in service.pending()]
-        scheduled = service.schedule(clean_keep(self._options, writer.transactions.clock))
-        if scheduled is not None:
-            done.append(service.execute(scheduled))
-        self.refresh()
-        return tuple(done)
+        return self._serve(clean)
 
     def archive(self) -> Archived:
         """Move the oldest instants from the active timeline to the history.
@@ -88,5 +64,10 @@ class Table(WrittenTable):
         Raises: `Conflict` if other processes archive this table all the time.
         """
         done = Archiving(self.writer()).run(archive_bounds(self._options))
+        self.refresh()
+        return done
+
+    def _serve(self, service: Callable[[TableWriter, Mapping[str, object]], Service]) -> Ran:
+        done = service(self.writer(), self._options).run()
         self.refresh()
         return done

@@ -18,6 +18,7 @@ from tidelock.tableservice.clean.execute import Clean
 from tidelock.tableservice.clean.plan import Keep
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Choice
+from tidelock.tableservice.running import Ran
 from tidelock.tableservice.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
@@ -51,11 +52,11 @@ def logs(table: Table) -> int:
 def test_compaction_merges_logs_and_keeps_the_rows(mor: Table) -> None:
     before = content(mor)
     assert logs(mor) == 2
-    (done,) = mor.compact()
+    (done,) = mor.compact().executed
     assert done.files_written == 1
     assert logs(mor) == 0
     assert content(mor) == before
-    assert mor.compact() == ()
+    assert mor.compact() == Ran()
 
 
 def test_rows_keep_the_commit_that_wrote_them(mor: Table) -> None:
@@ -127,7 +128,7 @@ def test_clean_removes_what_only_old_readers_need(tmp_path: Path) -> None:
         ]
         assert content(table) == [{"id": 1, "v": "v5", "ts": 5}]
         assert table.read(as_of=reports[4].instant).to_pylist()[0]["v"] == "v4"
-        assert table.clean() == ()
+        assert table.clean() == Ran()
 
 
 def test_clean_leaves_what_a_pending_compaction_reads(mor: Table) -> None:
@@ -254,7 +255,7 @@ def test_a_writer_whose_files_were_cleaned_away_starts_over(
             for number in range(3):
                 table.upsert(rows((1, f"v{number}", number)))
                 table.compact()
-            assert table.clean()
+            assert table.clean().executed
 
         inner, once = LocalWriter.tag, [overtake]
 
