@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types imports tidy bench soak docs \
-        interop-spark sim-long txn-sim-long zombies explore-long model-long format lock clean
+        interop-spark sim-long txn-sim-long zombies spark-writers explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -58,6 +58,9 @@ txn-sim-long: setup ## Simulate 200,000 schedules of writers on one table
 
 zombies: setup ## Stop 100 writers before they commit, overtake them, and wake them
 	@$(PYTHON_VENV) -m tidelock.testing.tablecrash zombies --rounds 100 $(ARGS)
+
+spark-writers: setup ## Let four Spark programs upsert the same keys for two minutes, and check every row
+	@$(PYTHON_VENV) -m tidelock.testing.sparkwriters $(ARGS)
 
 explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
 	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)
