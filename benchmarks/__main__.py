@@ -1,7 +1,8 @@
-"""Measure: `python -m benchmarks [PART ...]`, parts as in `benchmarks.suite.PARTS`.
+"""Measure: `python -m benchmarks [--keep] [PART ...]`, parts as in `benchmarks.suite.PARTS`.
 
-Without names everything is measured, the results are kept in `benchmarks/results/`, and
-docs/performance.md is written from them. With names the tables are only printed.
+Without parts everything is measured, the results are kept in `benchmarks/results/`, and
+docs/performance.md is written from them. With parts the tables are only printed; with `--keep` they
+also take the place of the same parts in the newest results, and on the page.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.kept import loaded
 from benchmarks.page import page, tables
 from benchmarks.suite import PARTS, Results, begin
 
@@ -20,8 +22,10 @@ _RESULTS = Path(__file__).parent / "results"
 _PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Measure the named parts, or all; return the exit code."""
+    keeps = "--keep" in arguments
+    names = [each for each in arguments if each != "--keep"]
     unknown = sorted(set(names) - set(PARTS))
     if unknown:
         print(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}", file=sys.stderr)
@@ -35,7 +39,25 @@ def main(names: Sequence[str]) -> int:
     print(tables(results))
     if not names:
         keep(results)
+    elif keeps:
+        keep(_joined(results))
     return 0
+
+
+def _joined(fresh: Results) -> Results:
+    """Return the newest kept results with what was measured now in its place."""
+    newest = max(_RESULTS.glob("*.json"), default=None)
+    if newest is None:
+        return fresh
+    before = loaded(Results, json.loads(newest.read_text()))
+    for name in asdict(fresh):
+        value = getattr(fresh, name)
+        if isinstance(value, list) and value:
+            setattr(before, name, value)
+            before.taken[name] = fresh.taken_at
+    before.missing.update(fresh.missing)
+    before.taken_at = fresh.taken_at
+    return before
 
 
 def keep(results: Results) -> None:

@@ -79,7 +79,9 @@ table of 10,000 commits takes at most twice as long as one of 10.
 def page(results: Results) -> str:
     """Return the page of one complete run."""
     where = ", ".join(f"{name}: {value}" for name, value in results.machine.items())
-    parts = [_INTRO, f"Taken {results.taken_at}; {where}.\n", tables(results)]
+    apart = ", ".join(f"{name} {when}" for name, when in sorted(results.taken.items()))
+    alone = f" Taken apart from the others: {apart}." if apart else ""
+    parts = [_INTRO, f"Taken {results.taken_at}; {where}.{alone}\n", tables(results)]
     return "\n".join(parts)
 
 

@@ -46,9 +46,11 @@ class PeerResult:
 
 @dataclass(slots=True)
 class Results:
-    """Everything one run found. `missing` says why something was not measured."""
+    """Everything that was found. `missing` says why something was not measured."""
 
     taken_at: str = ""
+    taken: dict[str, str] = field(default_factory=dict)
+    """When a part was taken, if not with the others."""
     machine: dict[str, str] = field(default_factory=dict)
     cycle: list[CycleResult] = field(default_factory=list)
     requests: list[Requests] = field(default_factory=list)
