@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tidelock.base.clock import Clock, SystemClock
@@ -38,6 +38,10 @@ from tidelock.store.contract import (
 )
 from tidelock.store.local_upload import LocalUpload
 from tidelock.store.uri import checked_key, checked_prefix, is_key
+
+_FOLDER_TRIES = 8
+_PASSING_DEPTH = 3
+"""Folders this deep, such as those of one write's markers, are removed when they are empty."""
 
 _TEMP_PREFIX = ".tidelock-"
 _TEMP_SUFFIX = ".tmp"
@@ -110,12 +114,18 @@ class LocalStore:
         # An empty object has no bytes to lose, and a file system keeps the order of names: its
         # name is durable once that of any later object is.
         durable = self._fsync and bool(body)
-        try:
-            with folder.opened(self._root, parts, create=True, fsync=durable) as handle:
-                assert handle is not None
-                return self._put(handle, name, body, mode, self._shown(key), durable=durable)
-        except OSError as error:
-            folder.fail(error, self._shown(key))
+        for left in reversed(range(_FOLDER_TRIES)):
+            try:
+                with folder.opened(self._root, parts, create=True, fsync=durable) as handle:
+                    assert handle is not None
+                    return self._put(handle, name, body, mode, self._shown(key), durable=durable)
+            except FileNotFoundError as error:
+                # Somebody removed the folder as empty before the first file was in it.
+                if not left:
+                    folder.fail(error, self._shown(key))
+            except OSError as error:
+                folder.fail(error, self._shown(key))
+        raise AssertionError("the last try returns or raises")
 
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is no error."""
@@ -128,6 +138,7 @@ class LocalStore:
                 # After a power failure the object may be back, as if the failure had come before.
                 with folder.exclusive(handle, self._clock, self._shown(key)):
                     os.unlink(name, dir_fd=handle)
+            self._remove_empty(parts)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -144,6 +155,21 @@ class LocalStore:
                     yield from self._walk(handle, f"{base}/" if base else "", prefix, start_after)
         except OSError as error:
             folder.fail(error, self._shown(prefix))
+
+    def _remove_empty(self, parts: Sequence[str]) -> None:
+        """Remove the folder of a deleted object if nothing else is in it, and those above it.
+
+        Folders near the root are used again and again, so they stay.
+        """
+        for depth in range(len(parts) - 1, _PASSING_DEPTH - 2, -1):
+            last = parts[depth]
+            with folder.opened(self._root, [*parts[:depth]], create=False, fsync=False) as above:
+                if above is None:
+                    return
+                try:
+                    os.rmdir(last, dir_fd=above)
+                except OSError:
+                    return  # somebody put something into it, or removed it first
 
     def upload(self, key: str) -> Upload:
         """Return an upload: a temporary file in the object's folder."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -521,3 +522,33 @@ def test_a_writer_stopped_in_its_turn_costs_others_an_error_not_a_hang(root: Pat
         stopped.communicate(timeout=10)
     landed(store, "object", b"new", Match(version))
     assert body_of(store, "object") == b"new"
+
+
+def test_a_deep_folder_goes_with_its_last_object_and_comes_back_with_the_next(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("a/b/c/d/e", b"1", Create())
+    store.put("a/b/x", b"1", Create())
+    store.delete("a/b/c/d/e")
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["x"]
+    store.delete("a/b/x")
+    assert (tmp_path / "a" / "b").is_dir()
+    store.put("a/b/c/d/e", b"2", Create())
+    found = store.get("a/b/c/d/e")
+    assert found is not None
+    assert found.body == b"2"
+
+
+def test_objects_are_created_in_a_folder_that_others_keep_removing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, fsync=False)
+
+    def come_and_go(number: int) -> None:
+        for turn in range(200):
+            key = f"a/b/c/{number}-{turn}"
+            assert isinstance(store.put(key, b"x", Create()), Landed)
+            store.delete(key)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(4)))
+    assert list(store.list("")) == []
