@@ -1,4 +1,4 @@
-"""Every metric a lock emits: its name, its kind and when it moves.
+"""Every metric a lock or the lock service emits: its name, its kind and when it moves.
 
 Hudi's names mean what they mean there, misleading ones included, so that dashboards made for Hudi
 show ours. `docs/metrics.md` is generated from this list.
@@ -64,6 +64,19 @@ METRICS: tuple[MetricName, ...] = (
         is_hudis=False,
     ),
     MetricName("lock.lost", _C, "a holder lost its lock and was told", is_hudis=False),
+    MetricName("lockservice.beats", _C, "the lock service kept a lock alive", is_hudis=False),
+    MetricName(
+        "lockservice.journal.batches",
+        _C,
+        "the lock service made a batch of decisions durable",
+        is_hudis=False,
+    ),
+    MetricName(
+        "lockservice.journal.write",
+        _T,
+        "how long that took, in ms; everybody in the batch waits for it",
+        is_hudis=False,
+    ),
 )
 
 NOT_EMITTED: dict[str, str] = {
