@@ -64,7 +64,9 @@ METRICS: tuple[MetricName, ...] = (
         is_hudis=False,
     ),
     MetricName("lock.lost", _C, "a holder lost its lock and was told", is_hudis=False),
-    MetricName("lockservice.beats", _C, "the lock service kept a lock alive", is_hudis=False),
+    MetricName(
+        "lockservice.beats", _C, "the lock service looked whether another took over", is_hudis=False
+    ),
     MetricName(
         "lockservice.journal.batches",
         _C,
