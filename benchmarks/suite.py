@@ -21,6 +21,8 @@ from benchmarks.lockservice import Scale, Throughput
 from benchmarks.peers import OTHERS, OURS, Client, Peer
 from benchmarks.places import ALL
 from benchmarks.requests import Requests
+from benchmarks.table import figures
+from benchmarks.table.figures import TableFigure
 from benchmarks.writers import WritersResult
 from tidelock.testing.servers import ServerUnavailable
 
@@ -60,6 +62,7 @@ class Results:
     scale: list[Scale] = field(default_factory=list)
     writers: list[WritersResult] = field(default_factory=list)
     growth: list[Growth] = field(default_factory=list)
+    table: list[TableFigure] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -129,6 +132,11 @@ def measure_growth(results: Results) -> None:
     results.growth += growth.measure()
 
 
+def measure_table(results: Results) -> None:
+    """Five million rows through Spark, beside plain Spark and the limit of one process."""
+    results.table += figures.measure()
+
+
 PARTS: Mapping[str, Callable[[Results], None]] = {
     "cycle": measure_cycle,
     "requests": measure_requests,
@@ -137,6 +145,7 @@ PARTS: Mapping[str, Callable[[Results], None]] = {
     "service": measure_service,
     "writers": measure_writers,
     "growth": measure_growth,
+    "table": measure_table,
 }
 
 

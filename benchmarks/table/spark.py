@@ -1,13 +1,14 @@
 """Measure the Spark engine: `python -m benchmarks.table.spark [--rows N] [--rounds N]`.
 
 Every round runs every contender once, one after the other, so that a busy moment of the machine
-meets all of them. Printed are the best and the median wall time, and the CPU seconds of the driver,
-its JVM and its workers: on a machine with other work only those compare.
+meets all of them. Printed as JSON are the best and the median wall time, and the CPU seconds of the
+driver, its JVM and its workers: on a machine with other work only those compare.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import polars as pl
@@ -23,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 import tidelock as tl
 from benchmarks.table.data import write_inputs
+from benchmarks.table.figures import TableFigure
 from tidelock.engine.spark.session import local_session
 
 GROUPS = 16
@@ -54,15 +57,14 @@ class Contest:
         self.cpus.setdefault(name, []).append(cpu_s() - cpu)
         print(f"{name}: {self.walls[name][-1]:.2f} s", file=sys.stderr, flush=True)
 
-    def table(self) -> str:
-        """Return the results as Markdown."""
-        lines = ["| what | best s | median s | CPU s |", "|---|---|---|---|"]
-        for name, walls in self.walls.items():
-            cpu = statistics.median(self.cpus[name])
-            lines.append(
-                f"| {name} | {min(walls):.2f} | {statistics.median(walls):.2f} | {cpu:.1f} |"
+    def figures(self) -> list[TableFigure]:
+        """Return what each contender took."""
+        return [
+            TableFigure(
+                name, min(walls), statistics.median(walls), statistics.median(self.cpus[name])
             )
-        return "\n".join(lines)
+            for name, walls in self.walls.items()
+        ]
 
     def write(self, place: str, batch: str, operation: str, **options: str) -> None:
         """Write a batch to one of our tables."""
@@ -122,8 +124,8 @@ def cpu_s() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def contest(spark: SparkSession, inputs: Path, work: Path, rounds: int) -> str:
-    """Measure everything; return the results as Markdown."""
+def contest(spark: SparkSession, inputs: Path, work: Path, rounds: int) -> list[TableFigure]:
+    """Measure everything; return what each contender took."""
     every = Contest(spark, inputs, work)
     every.base.repartition(GROUPS, "uuid").write.parquet(str(work / "flat"))
     every.write("bucket", "base", "bulk_insert", **BUCKETS)
@@ -174,7 +176,7 @@ def contest(spark: SparkSession, inputs: Path, work: Path, rounds: int) -> str:
                 .save()
             ),
         )
-    return every.table()
+    return every.figures()
 
 
 def main() -> None:
@@ -194,9 +196,10 @@ def main() -> None:
         spark = tl.enable(local_session("benchmark", cores=2, memory="4g", settings=settings))
         spark.sparkContext.setLogLevel("ERROR")
         try:
-            print(contest(spark, inputs, work, asked.rounds))
+            found = contest(spark, inputs, work, asked.rounds)
         finally:
             spark.stop()
+    print(json.dumps([asdict(each) for each in found]))
 
 
 if __name__ == "__main__":
