@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     print(tables(results))
     if not names:
-        keep(results)
+        keep(results, results.taken_at)
     elif keeps:
-        keep(_joined(results))
+        keep(_joined(results), results.taken_at)
     return 0
 
 
@@ -56,14 +56,13 @@ def _joined(fresh: Results) -> Results:
             setattr(before, name, value)
             before.taken[name] = fresh.taken_at
     before.missing.update(fresh.missing)
-    before.taken_at = fresh.taken_at
     return before
 
 
-def keep(results: Results) -> None:
-    """Write the results of a complete run, and the page made from them."""
+def keep(results: Results, at: str) -> None:
+    """Write results under the time they are kept at, and the page made from them."""
     _RESULTS.mkdir(exist_ok=True)
-    file = _RESULTS / f"{results.taken_at.replace(':', '')}.json"
+    file = _RESULTS / f"{at.replace(':', '')}.json"
     file.write_text(json.dumps(asdict(results), indent=1) + "\n")
     _PAGE.write_text(page(results))
     print(f"kept in {file.name}; wrote {_PAGE.name}", file=sys.stderr)
