@@ -224,19 +224,24 @@ def lawful(fact: Fact, fold: Fold, seen: Evidence = NOTHING_SEEN, *, owner: str 
             if instant in fold.committed or instant < fold.archived:
                 return f"{instant} has its entry already"
             return None
-        case Boundary(position):
-            return _boundary_problem(position, fold)
+        case Boundary():
+            return _boundary_problem(fact, fold)
         case Turn():
             return None
         case _:
             assert_never(fact)
 
 
-def _boundary_problem(position: int, fold: Fold) -> str | None:
+def _boundary_problem(boundary: Boundary, fold: Fold) -> str | None:
+    position = boundary.position
     # A plan is judged by what came after it, so that must be kept while it is pending.
     most = min([fold.position, *(plan.position + 1 for plan in fold.plans.values())]) - 1
     if not fold.boundary <= position <= most:
         return f"a boundary at {position} must lie between {fold.boundary} and {most}"
+    # Everything before `archived` counts as decided, so nothing there may still be to decide.
+    for plan in fold.plans.values():
+        if plan.instant < boundary.archived:
+            return f"the {plan.action} {plan.instant} is pending"
     return None
 
 

@@ -185,6 +185,23 @@ def test_nothing_pending_is_archived(tmp_path: Path) -> None:
         assert table.archive().instants > 0
 
 
+def test_a_clean_under_way_is_not_archived_away(tmp_path: Path) -> None:
+    options = {**QUIET, "hoodie.clean.commits.retained": "1"}
+    options |= {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"}
+    with Table.create(str(tmp_path / "t"), SCHEMA, key="id", options=options) as table:
+        for number in range(4):
+            table.upsert(rows((1, f"v{number}", number)))
+        clean = Clean(table.writer())
+        planned = clean.schedule(Keep(commits=1))
+        assert planned is not None
+        for number in range(4, 10):
+            table.upsert(rows((1, f"v{number}", number)))
+        table.archive()
+        assert clean.execute(planned).instant == planned
+        assert table.archive().instants > 0
+        assert content(table)[0]["v"] == "v9"
+
+
 def test_what_a_dead_write_left_is_swept_before_its_time_is_past(tmp_path: Path) -> None:
     options = {**QUIET, "hoodie.clean.commits.retained": "1"}
     options |= {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"}

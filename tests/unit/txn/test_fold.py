@@ -75,6 +75,14 @@ def test_what_is_archived_is_decided() -> None:
         assert lawful(fact, fold) is not None
 
 
+def test_nothing_is_archived_past_a_pending_plan() -> None:
+    fold = folded(commit(A), plan("a"), commit(B), commit("20260103000000000"))
+    (pending,) = fold.plans
+    assert lawful(Boundary(1, pending), fold) is None
+    after = later(0, pending)
+    assert "pending" in (lawful(Boundary(1, after), fold) or "")
+
+
 def test_a_foreign_commit_gets_one_entry() -> None:
     foreign = Foreign(A, Action.COMMIT, B, NOTHING)
     assert lawful(foreign, folded()) is None

@@ -10,6 +10,7 @@ A crash after any step leaves instants in both places, which readers bear; the n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,7 +66,7 @@ class Archiving:
         return to_archive(snapshot.timeline.instants, bounds, needed=_needed(snapshot))
 
     def _run(self, bounds: Bounds) -> Archived:
-        self.writer.transactions.ledger.refresh()
+        fold = self.writer.transactions.ledger.refresh()
         snapshot = snapshot_now(self.writer.store)
         leaving = to_archive(snapshot.timeline.instants, bounds, needed=_needed(snapshot))
         if not leaving:
@@ -74,7 +75,7 @@ class Archiving:
         known = archive.holds([instant.requested for instant in leaving])
         fresh = [i for i in leaving if (i.requested, i.action) not in known]
         archive.append([_archived(snapshot.timeline, instant) for instant in fresh])
-        kept_from = _first_kept(snapshot.timeline, leaving)
+        kept_from = _first_kept(snapshot.timeline, leaving, fold.plans)
         self._move_boundary(kept_from)
         if self._has_pending_before(kept_from):
             return Archived(0, 0)
@@ -148,11 +149,22 @@ def _needed(snapshot: TableSnapshot) -> frozenset[str]:
     return frozenset(by for group, by in snapshot.replaced.items() if group in present)
 
 
-def _first_kept(timeline: ActiveTimeline, leaving: tuple[Instant, ...]) -> str:
-    """Return the request time of the oldest instant that stays: everything before is decided."""
+def _first_kept(
+    timeline: ActiveTimeline, leaving: tuple[Instant, ...], plans: Iterable[str]
+) -> str:
+    """Return the request time of the oldest instant that stays: everything before is decided.
+
+    What is not complete stays, whatever it is: a clean that somebody executes is no write, and
+    still must be able to end.
+    """
     gone = {instant.identity for instant in leaving}
-    writes = (i for i in timeline.instants if i.action.writes_data and i.identity not in gone)
-    return min((instant.requested for instant in writes), default="")
+    staying = (
+        instant.requested
+        for instant in timeline.instants
+        if instant.identity not in gone
+        and (instant.action.writes_data or not instant.is_completed)
+    )
+    return min([*staying, *plans], default="")
 
 
 def _archived(timeline: ActiveTimeline, instant: Instant) -> ArchivedInstant:
