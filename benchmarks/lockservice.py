@@ -212,10 +212,12 @@ def _counters(url: str) -> dict[str, float]:
     with urllib3.PoolManager() as pool:
         text = pool.request("GET", f"{url}/metrics").data.decode()
     names = {"batches": "journal_batches_total", "beats": "beats_total"}
+    # What has not been counted yet is not on the page.
     return {
         short: float(found[1])
-        for short, name in names.items()
         if (found := re.search(rf"lockservice_{name} ([\d.]+)", text))
+        else 0.0
+        for short, name in names.items()
     }
 
 
