@@ -201,7 +201,7 @@ class Holding:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             # A callback may release the lock, which would wait for the thread that called it.
-            start_thread("tidelock-lost", _calling(callback, cause))
+            start_thread("tidelock-lost", calling(callback, cause))
 
     def _gauge_deadline(self) -> None:
         deadline_ms = self.deadline_monotonic_ms()
@@ -385,7 +385,9 @@ def timeout_ms_of(timeout_s: float | None) -> float | None:
     return timeout_s * 1000
 
 
-def _calling(callback: LostCallback, cause: str) -> Callable[[], None]:
+def calling(callback: LostCallback, cause: str) -> Callable[[], None]:
+    """Return the call of a callback; its failure is told and harms nobody else."""
+
     def call() -> None:
         try:
             callback(cause)

@@ -18,7 +18,7 @@ from tidelock.base.metrics import Metrics
 from tidelock.base.runtime import start_thread
 from tidelock.lock import events as e
 from tidelock.lock.heartbeat import Heartbeat
-from tidelock.lock.holding import LostCallback, shared_renewals
+from tidelock.lock.holding import LostCallback, calling, shared_renewals
 from tidelock.lock.renewal import Renewals
 from tidelock.lock.state import Standing
 from tidelock.lockproviders.backend import Attempt, Backend, Gone, Grant, Kept, RenewReply, Unclear
@@ -216,17 +216,7 @@ class KeptLease:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             # A callback may release the lock, which would wait for the thread that called it.
-            start_thread("tidelock-lost", _calling(callback, cause))
-
-
-def _calling(callback: LostCallback, cause: str) -> Callable[[], None]:
-    def call() -> None:
-        try:
-            callback(cause)
-        except Exception:
-            logger.exception("the callback for a lost lock failed")
-
-    return call
+            start_thread("tidelock-lost", calling(callback, cause))
 
 
 def _always() -> bool:

@@ -161,8 +161,7 @@ def _first_kept(
     staying = (
         instant.requested
         for instant in timeline.instants
-        if instant.identity not in gone
-        and (instant.action.writes_data or not instant.is_completed)
+        if instant.identity not in gone and (instant.action.writes_data or not instant.is_completed)
     )
     return min([*staying, *plans], default="")
 

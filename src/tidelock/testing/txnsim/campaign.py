@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tidelock.testing.seeds import run_parts, worlds_collected
 from tidelock.testing.txnsim.plan import Fault
 from tidelock.testing.txnsim.schedule import run_schedule
 
@@ -67,12 +66,7 @@ class Tally:
 def run_part(campaign: Campaign) -> Tally:
     """Run the seeds of `campaign` in this process."""
     tally = Tally()
-    collecting = gc.isenabled()
-    # Worlds are full of cycles. They are collected in batches, without a look at anything older.
-    gc.disable()
-    gc.collect()
-    gc.freeze()
-    try:
+    with worlds_collected():
         for seed in range(campaign.start, campaign.start + campaign.schedules):
             outcome = run_schedule(seed)
             tally.schedules += 1
@@ -84,29 +78,12 @@ def run_part(campaign: Campaign) -> Tally:
                 tally.failures.append(f"{outcome.plan.replay}  # {outcome.violations[0]}")
             if seed % 16 == 0:
                 gc.collect()
-    finally:
-        gc.unfreeze()
-        if collecting:
-            gc.enable()
     return tally
 
 
 def run_campaign(campaign: Campaign, *, processes: int, say: Callable[[str], None]) -> Tally:
     """Run `campaign` over several processes, telling `say` of failures and of progress."""
-    whole = Tally()
-    began = time.monotonic()
-    said = began
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for part in pool.imap(run_part, campaign.chunks()):
-            whole.add(part)
-            whole.took_s = time.monotonic() - began
-            for failure in part.failures:
-                say(failure)
-            if time.monotonic() - said > 10:
-                said = time.monotonic()
-                next_seed = campaign.start + whole.schedules
-                say(
-                    f"{whole.schedules} of {campaign.schedules}, {len(whole.failures)} failures,"
-                    f" {whole.schedules / whole.took_s:.0f}/s (go on with --start {next_seed})"
-                )
-    return whole
+    parts = campaign.chunks()
+    return run_parts(
+        Tally(), campaign, parts, run_part, add=Tally.add, processes=processes, say=say
+    )
