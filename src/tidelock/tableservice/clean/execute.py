@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidelock.base.errors import Conflict
 from tidelock.operation.reads import snapshot_now
 from tidelock.operation.writer import TableWriter
 from tidelock.table.snapshot import TableSnapshot
@@ -28,11 +27,10 @@ from tidelock.tableservice.clean.plan import (
     earliest_to_retain,
     files_to_delete,
 )
+from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import planned_slices
 from tidelock.txn.draft import CommitDraft
 from tidelock.txn.footprint import Deed
-
-_PLANNINGS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +41,13 @@ class Clean:
 
     def schedule(self, keep: Keep) -> str | None:
         """Put a plan on the timeline and return its instant; None if there is nothing to delete."""
-        for left in reversed(range(_PLANNINGS_MAX)):
+
+        def make() -> Draft | None:
             fold = self.writer.transactions.ledger.refresh()
             plan = self.plan(keep)
-            if plan is None:
-                return None
-            try:
-                pending = self.writer.transactions.schedule(
-                    Action.CLEAN, plan, frozenset(), base=fold
-                )
-            except Conflict:
-                if not left:
-                    raise
-                continue
-            return pending.instant
-        return None
+            return None if plan is None else Draft(plan, fold)
+
+        return scheduled(self.writer.transactions, Action.CLEAN, make)
 
     def plan(self, keep: Keep) -> CleanerPlan | None:
         """Return what a clean would delete now; None for nothing."""
@@ -85,8 +75,7 @@ class Clean:
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        plans = self.writer.transactions.ledger.refresh().plans.values()
-        return tuple(sorted(p.instant for p in plans if p.action is Action.CLEAN))
+        return pending(self.writer.transactions, Action.CLEAN)
 
     def execute(self, instant: str) -> Executed:
         """Delete what a plan lists. Raises: `Conflict` if somebody else is at it."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from pyarrow import types as pt
 
-from tidelock.base.errors import ConfigInvalid, Conflict, DataCorrupt, Unsupported
+from tidelock.base.errors import ConfigInvalid, DataCorrupt, Unsupported
 from tidelock.base.runtime import worker_pool
 from tidelock.engine.local import default_workers
 from tidelock.kernel.context import WriteContext
@@ -40,6 +40,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.claiming import Executed, claimed
 from tidelock.tableservice.clustering.plan import MB, Cluster, Sizes, plan_clustering
+from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, Overtaken, stats_of
 from tidelock.txn.footprint import Deed, Footprint
@@ -50,9 +51,6 @@ SORT_PARAM: Final = "hoodie.clustering.plan.strategy.sort.columns"
 TARGET_PARAM: Final = "hoodie.clustering.plan.strategy.target.file.max.bytes"
 STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 """What Hudi's own executors are to carry the plan out with."""
-
-_PLANNINGS_MAX: Final = 5
-"""How often a plan is made again when writers change what was planned in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +79,21 @@ class Clustering:
         `Conflict` if writers changed what was planned each time.
         """
         self._check_sort(sort_by)
-        for left in reversed(range(_PLANNINGS_MAX)):
+
+        def make() -> Draft | None:
             view = self.writer.view()
             clusters = self._worth_it(view, sizes)
             if not clusters:
                 return None
-            try:
-                pending = self.writer.transactions.schedule(
-                    Action.CLUSTERING,
-                    self._request(clusters, sizes, sort_by),
-                    frozenset(_group(piece) for each in clusters for piece in each.slices),
-                    base=view.fold,
-                    removable=True,
-                )
-            except Conflict:
-                if not left:
-                    raise
-                continue
-            return pending.instant
-        return None
+            groups = frozenset(_group(piece) for each in clusters for piece in each.slices)
+            request = self._request(clusters, sizes, sort_by)
+            return Draft(request, view.fold, groups, removable=True)
+
+        return scheduled(self.writer.transactions, Action.CLUSTERING, make)
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        plans = self.writer.transactions.ledger.refresh().plans.values()
-        return tuple(sorted(p.instant for p in plans if p.action is Action.CLUSTERING))
+        return pending(self.writer.transactions, Action.CLUSTERING)
 
     def execute(self, instant: str) -> Executed:
         """Carry out a plan. The table's rows stay what they are.

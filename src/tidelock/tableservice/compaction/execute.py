@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from tidelock.base.errors import Conflict, DataCorrupt
+from tidelock.base.errors import DataCorrupt
 from tidelock.engine.contract import GroupTask, TaskKind
 from tidelock.kernel.results import FileResult
 from tidelock.operation.drafting import schema_id
@@ -27,14 +26,12 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.claiming import Executed, claimed
 from tidelock.tableservice.compaction.plan import Choice, plan_compaction
+from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, stats_of
 from tidelock.txn.transaction import Transaction
 
 logger = logging.getLogger(__name__)
-
-_PLANNINGS_MAX: Final = 5
-"""How often a plan is made again when writers change what was planned in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +53,17 @@ class Compaction:
 
         Raises: `Conflict` if writers changed what was planned each time.
         """
-        for left in reversed(range(_PLANNINGS_MAX)):
+
+        def make() -> Draft | None:
             view = self.writer.view()
             plan = self._due(view, choice)
-            if plan is None:
-                return None
-            try:
-                pending = self.writer.transactions.schedule(
-                    Action.COMPACTION, plan, targets(plan), base=view.fold
-                )
-            except Conflict:
-                if not left:
-                    raise
-                continue
-            return pending.instant
-        return None
+            return None if plan is None else Draft(plan, view.fold, targets(plan))
+
+        return scheduled(self.writer.transactions, Action.COMPACTION, make)
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        plans = self.writer.transactions.ledger.refresh().plans.values()
-        return tuple(sorted(p.instant for p in plans if p.action is Action.COMPACTION))
+        return pending(self.writer.transactions, Action.COMPACTION)
 
     def execute(self, instant: str) -> Executed:
         """Carry out a plan. The table's rows stay what they are.

@@ -1,0 +1,55 @@
+"""Putting a service's plan on the timeline: made again while writers change what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tidelock.base.errors import Conflict
+from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.metadata import TimelineRecord
+from tidelock.txn.fold import Fold
+from tidelock.txn.transactions import Transactions
+
+_PLANNINGS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan, the file groups it covers, and the ledger as it was when the table was read."""
+
+    plan: TimelineRecord
+    base: Fold
+    targets: frozenset[GroupId] = frozenset()
+    removable: bool = False
+
+
+def scheduled(
+    transactions: Transactions, action: Action, make: Callable[[], Draft | None]
+) -> str | None:
+    """Schedule what `make` plans of the table as it is; None if it plans nothing.
+
+    Raises: `Conflict` if writers changed what was planned each time.
+    """
+    for left in reversed(range(_PLANNINGS_MAX)):
+        draft = make()
+        if draft is None:
+            return None
+        try:
+            pending = transactions.schedule(
+                action, draft.plan, draft.targets, base=draft.base, removable=draft.removable
+            )
+        except Conflict:
+            if not left:
+                raise
+            continue
+        return pending.instant
+    return None
+
+
+def pending(transactions: Transactions, action: Action) -> tuple[str, ...]:
+    """Return the plans of an action that wait to be executed, oldest first."""
+    plans = transactions.ledger.refresh().plans.values()
+    return tuple(sorted(plan.instant for plan in plans if plan.action is action))
