@@ -162,6 +162,9 @@ class Holding:
 
     def renew(self) -> e.Result | None:
         """Extend the lease by one validity; the heartbeat calls this."""
+        if os.getpid() != self._pid:
+            # As in the other verbs: the mutex may be held by a thread that the fork did not copy.
+            return None
         with self._operation:
             # L10: asked last, when nothing stands between the answer and the request.
             cause = self._owner_gone()
@@ -211,11 +214,7 @@ class Holding:
 
     def _owner_gone(self) -> str:
         """L10: return why nobody can use this holding any more; empty while somebody can."""
-        if os.getpid() != self._pid:
-            return "the process was forked; the lock stays with the parent"
-        if not self._is_thread_alive():
-            return "the thread that acquired the lock has ended"
-        return ""
+        return "" if self._is_thread_alive() else "the thread that acquired the lock has ended"
 
     def _not_held(self) -> HoldingLost:
         if os.getpid() != self._pid:

@@ -105,6 +105,9 @@ class KeptLease:
 
     def renew(self) -> e.Result | None:
         """Extend the lease by one validity; the heartbeat calls this."""
+        if os.getpid() != self._pid:
+            # The mutex may be held by a thread that the fork did not copy.
+            return None
         with self._operation:
             grant = self._grant
             if grant is None:
@@ -195,8 +198,6 @@ class KeptLease:
 
     def _owner_gone(self) -> str:
         """L10: return why nobody can use this holding any more; empty while somebody can."""
-        if os.getpid() != self._pid:
-            return "the process was forked; the lock stays with the parent"
         return "" if self._is_thread_alive() else "the thread that acquired the lock has ended"
 
     def _lose(self, cause: str) -> e.Result:
