@@ -22,15 +22,18 @@ from tidelock.txn.entry import (
     Foreign,
     Inline,
     Plan,
+    Release,
     Rollback,
     Stored,
     Turn,
+    Undo,
     decode,
     encode,
 )
 from tidelock.txn.fold import Fold, lawful
 from tidelock.txn.footprint import Deed, Footprint, NewKeys
 from tidelock.txn.grown import Grown
+from tidelock.txn.mark import Mark
 from tidelock.txn.rules import Candidate, Past
 from tidelock.txn.verdict import Fine
 
@@ -41,6 +44,12 @@ wholes = st.integers(0, 2**63 - 1)
 times = st.integers(0, 10**13).map(format_time)
 few_times = st.integers(0, 20).map(format_time)
 group_sets = st.frozensets(st.tuples(st.sampled_from("pq"), st.sampled_from("abc")), max_size=4)
+marks = st.builds(
+    Mark,
+    st.sampled_from(["orders", "clicks", "\u00fc"]),
+    st.integers(0, 6) | wholes,
+    texts | st.dictionaries(texts, texts, max_size=2),
+)
 keys = st.none() | st.frozensets(st.sampled_from("klm"), max_size=3)
 
 
@@ -86,6 +95,7 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             wholes,
             wholes,
             st.integers(0, 3),
+            st.none() | marks,
         ),
         st.builds(
             Rollback,
@@ -96,8 +106,18 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             group_sets,
         ),
         st.builds(Foreign, instants, actions, instants, footprints(), texts),
-        st.builds(Boundary, st.integers(0, 30), st.just("") | instants),
+        st.builds(Boundary, st.integers(0, 30), st.just("") | instants, st.just("") | instants),
         st.builds(Turn, instants, group_sets, st.frozensets(texts, max_size=2)),
+        st.builds(
+            Undo,
+            actions,
+            st.lists(instants, min_size=1, max_size=3, unique=True).map(tuple),
+            contents,
+            st.booleans(),
+            st.booleans(),
+            texts,
+        ),
+        st.builds(Release, instants),
     )
 
 
@@ -184,6 +204,7 @@ def plain(fold: Fold) -> tuple[object, ...]:
         fold.schema_id,
         fold.token,
         fold.foreign,
+        list(fold.marks.items()),
     )
 
 
@@ -218,6 +239,23 @@ def test_an_instant_has_one_fate(ledger: list[Entry]) -> None:
     ours = {e.fact.instant for e in ledger if isinstance(e.fact, Commit)}
     kept = {e.fact.instant for e in ledger if isinstance(e.fact, Foreign)}
     assert not void & (ours - kept)
+
+
+@MANY
+@given(ledgers())
+def test_no_batch_of_an_application_is_committed_twice_or_out_of_order(
+    ledger: list[Entry],
+) -> None:
+    """T15. A savepoint is no write, and its mark is none."""
+    committed: dict[str, list[int]] = {}
+    for entry in ledger:
+        match entry.fact:
+            case Commit(mark=Mark() as mark, action=action) if action is not Action.SAVEPOINT:
+                committed.setdefault(mark.application, []).append(mark.version)
+            case _:
+                pass
+    for versions in committed.values():
+        assert versions == sorted(set(versions))
 
 
 @MANY

@@ -11,8 +11,8 @@ import pytest
 from tidelock.base.errors import Unavailable
 from tidelock.base.outcome import Landed
 from tidelock.store.contract import Create, Overwrite, Refused, Unclear
-from tidelock.table.timeline.instant import format_time
-from tidelock.testing.txnsim.plan import Fault
+from tidelock.table.timeline.instant import Instant, format_time
+from tidelock.testing.txnsim.plan import Fault, Plan
 from tidelock.txn import (
     appending,
     beginning,
@@ -20,10 +20,8 @@ from tidelock.txn import (
     conflict,
     fold,
     reading,
-    recovery,
     undoing,
 )
-from tidelock.txn.appending import Appended
 from tidelock.txn.checkpoint import Checkpoint
 from tidelock.txn.committing import Judge
 from tidelock.txn.effects import Effect, Head, Put, Steps
@@ -31,6 +29,7 @@ from tidelock.txn.entry import Commit, Entry, entry_key
 from tidelock.txn.fold import Fold
 from tidelock.txn.grown import Grown
 from tidelock.txn.publishing import Publisher
+from tidelock.txn.recovery import Recovery
 from tidelock.txn.view import View
 
 Patch = pytest.MonkeyPatch
@@ -40,13 +39,15 @@ Patch = pytest.MonkeyPatch
 class Plant:
     """A bug, how the complaint about it begins, and within how many schedules it must come.
 
-    With `needs`, only schedules with these faults are run and counted.
+    With `needs`, only schedules with these faults are run and counted, with `where` only those
+    whose plan it likes.
     """
 
     bug: Callable[[Patch], None]
     caught_by: tuple[str, ...]
     within: int = 100
     needs: tuple[Fault, ...] = ()
+    where: Callable[[Plan], bool] = lambda _plan: True
 
     @property
     def name(self) -> str:
@@ -156,14 +157,11 @@ def nobody_helps(patch: Patch) -> None:
 
 
 def a_roll_back_is_not_decided_in_the_ledger(patch: Patch) -> None:
-    def decide(view: View, fact: Any, **_: Any) -> Steps[Any]:
-        yield Head(entry_key(view.position))
-        if fact.instant in view.fold.committed:
-            return (yield from true(view, fact, **_))
-        return Appended(view, view.tail[-1] if view.tail else None)  # type: ignore[arg-type]
+    def decide(held: Recovery, instant: Instant, _known: object) -> Steps[None]:
+        folder = held.home.ledger.publisher.folder
+        yield from undoing.remove_undone(instant.requested, folder=folder, marked=False)
 
-    true = undoing.decide
-    patch.setattr(recovery, "decide", decide)
+    patch.setattr(Recovery, "_decide", decide)
 
 
 def a_completion_may_lie_before_its_request(patch: Patch) -> None:
@@ -214,11 +212,41 @@ def the_checkpoint_forgets_what_was_committed(patch: Patch) -> None:
 def an_instant_is_not_reserved_by_its_name(patch: Patch) -> None:
     true = beginning._create
 
-    def create(key: str, body: bytes, **options: Any) -> Steps[str | None]:
-        version = yield from true(key, body, **options)
+    def create(key: str, body: bytes, *mode: Any, **options: Any) -> Steps[str | None]:
+        version = yield from true(key, body, *mode, **options)
         return version or "1"
 
     patch.setattr(beginning, "_create", create)
+
+
+def _without(patch: Patch, rule: conflict.Rule) -> None:
+    for pair, rules in conflict.MATRIX.items():
+        patch.setitem(conflict.MATRIX, pair, tuple(each for each in rules if each is not rule))
+
+
+def an_overwrite_does_not_look_for_what_came_since(patch: Patch) -> None:
+    _without(patch, conflict.UNPLANNED)
+
+
+def what_came_and_was_replaced_again_is_still_listed(patch: Patch) -> None:
+    """Listed it is replaced twice, not listed it is missing: the overwrite never ends."""
+    patch.setattr(conflict, "_still_there", lambda finding, _later: finding)
+
+
+def a_replaced_file_group_may_be_written_to(patch: Patch) -> None:
+    _without(patch, conflict.GONE_GROUP)
+
+
+def one_bucket_may_be_begun_twice(patch: Patch) -> None:
+    _without(patch, conflict.SAME_BUCKET)
+
+
+def _mixed(plan: Plan) -> bool:
+    return bool(plan.kinds)
+
+
+def _bucketed(plan: Plan) -> bool:
+    return plan.bucketed
 
 
 PLANTS = (
@@ -246,11 +274,20 @@ PLANTS = (
         needs=(Fault.CRASH, Fault.PAUSE),
     ),
     Plant(nobody_helps, ("T7", "T10", "liveness")),
-    Plant(a_roll_back_is_not_decided_in_the_ledger, ("T12", "T3", "T4"), within=200),
+    Plant(a_roll_back_is_not_decided_in_the_ledger, ("T10", "T12", "T3", "T4"), within=200),
     Plant(a_completion_may_lie_before_its_request, ("T2", "T4"), within=200, needs=(Fault.CLOCK,)),
     Plant(entry_times_come_from_the_clock_alone, ("T2",), needs=(Fault.CLOCK,)),
-    Plant(what_was_rolled_back_may_be_committed, ("T3",), within=200, needs=(Fault.PAUSE,)),
+    Plant(what_was_rolled_back_may_be_committed, ("T3",), within=400, needs=(Fault.PAUSE,)),
     Plant(the_checkpoint_forgets_what_was_rolled_back, ("T10",)),
     Plant(the_checkpoint_forgets_what_was_committed, ("T10",)),
     Plant(an_instant_is_not_reserved_by_its_name, ("T1", "T3"), within=400),
+    Plant(an_overwrite_does_not_look_for_what_came_since, ("T4", "T14"), where=_mixed),
+    Plant(
+        what_came_and_was_replaced_again_is_still_listed,
+        ("liveness",),
+        within=200,
+        where=_mixed,
+    ),
+    Plant(a_replaced_file_group_may_be_written_to, ("T4", "T14"), where=_mixed),
+    Plant(one_bucket_may_be_begun_twice, ("T4", "T14"), where=_bucketed),
 )

@@ -11,7 +11,17 @@ from tidelock.base.errors import TidelockError, Unavailable
 from tidelock.base.outcome import Landed, Unknown
 from tidelock.store.contract import Busy, Create, PutReply, Refused, StoredObject, Unclear
 from tidelock.txn.effects import CheckHeld, Delete, DrawName, Get, Pause, Put, ReadClock, Steps
-from tidelock.txn.entry import Commit, Entry, Fact, Foreign, Plan, Rollback, encode, entry_key
+from tidelock.txn.entry import (
+    Commit,
+    Entry,
+    Fact,
+    Foreign,
+    Plan,
+    Rollback,
+    Undo,
+    encode,
+    entry_key,
+)
 from tidelock.txn.fold import later
 from tidelock.txn.heartbeat import heartbeat_key
 from tidelock.txn.reading import catch_up, decoded, load, look_at_checkpoint
@@ -97,8 +107,8 @@ def append(
         )
         yield CheckHeld()
         came = yield from _create(entry)
-        if isinstance(fact, Plan) and (not isinstance(came, Entry) or came.nonce != nonce):
-            yield Delete(heartbeat_key(time))
+        if isinstance(fact, Plan | Undo) and (not isinstance(came, Entry) or came.nonce != nonce):
+            yield from give_name_back(time, nonce)
         if isinstance(came, Unknown):
             return Doubtful(trusted, entry.position, came)
         try:
@@ -157,7 +167,7 @@ def _time(view: View, fact: Fact, nonce: str) -> Steps[str]:
     """Return the entry's time (C4). A plan's is a request time, so it must be nobody else's."""
     now: Now = yield ReadClock()
     time = view.fold.next_time(now.wall_epoch_ms, above=_floor(fact))
-    while isinstance(fact, Plan):
+    while isinstance(fact, Plan | Undo):
         if view.fold.is_settled(time):
             time = later(0, time)
             continue
@@ -170,6 +180,13 @@ def _time(view: View, fact: Fact, nonce: str) -> Steps[str]:
     return time
 
 
+def give_name_back(time: str, nonce: str) -> Steps[None]:
+    """Delete the heartbeat that reserved a plan's time, unless an executor has taken it since."""
+    found: StoredObject | None = yield Get(heartbeat_key(time))
+    if found is not None and found.body == nonce.encode():
+        yield Delete(heartbeat_key(time))
+
+
 def _floor(fact: Fact) -> str:
     """Return the time that the entry's must exceed: a decision is later than the request (C44)."""
     match fact:
@@ -177,6 +194,8 @@ def _floor(fact: Fact) -> str:
             return instant
         case Foreign(completion=completion):
             return completion
+        case Undo(instants=instants):
+            return max(instants, default="")
         case _:
             return ""
 

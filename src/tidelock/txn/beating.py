@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, field
 
@@ -11,8 +10,7 @@ from tidelock.base.outcome import Landed
 from tidelock.base.runtime import start_thread
 from tidelock.store.contract import Match, ObjectStore, Refused
 from tidelock.txn.heartbeat import heartbeat_key
-
-logger = logging.getLogger(__name__)
+from tidelock.txn.observing import Observing
 
 
 @dataclass(slots=True)
@@ -20,6 +18,8 @@ class _Beat:
     body: bytes
     version: str
     lost: str = ""
+    failed: int = 0
+    """Refreshes in a row that failed."""
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class Beating:
 
     store: ObjectStore
     interval_ms: int
+    observing: Observing | None = None
     _beats: dict[str, _Beat] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _wake: threading.Event = field(default_factory=threading.Event)
@@ -74,8 +75,11 @@ class Beating:
         for instant, beat in due:
             try:
                 self._refresh(instant, beat)
+                beat.failed = 0
             except TidelockError as error:
-                logger.warning("the heartbeat of %s was not refreshed: %s", instant, error)
+                beat.failed += 1
+                if self.observing is not None:
+                    self.observing.not_refreshed(instant, str(error), failed=beat.failed)
 
     def _refresh(self, instant: str, beat: _Beat) -> None:
         reply = self.store.put(heartbeat_key(instant), beat.body, Match(beat.version))
@@ -87,7 +91,8 @@ class Beating:
             beat.version = found.version  # our own write, whose answer was lost
         elif isinstance(reply, Refused) and self._is_kept(instant):
             beat.lost = f"the heartbeat of {instant} was removed by somebody else"
-            logger.warning("%s", beat.lost)
+            if self.observing is not None:
+                self.observing.heart_lost(instant, beat.lost)
 
     def _is_kept(self, instant: str) -> bool:
         with self._mutex:

@@ -39,6 +39,8 @@ _TIMES_MAX: Final = 1_000
 _TRIES: Final = 6
 _PAUSE_MS: Final = 50.0
 _ATTEMPT_MAX: Final = 10**9
+_AHEAD_MS_MAX: Final = 64
+"""How far ahead of the clock a request time may be taken. So far the ledger's time may run, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Begun:
     heartbeat: Heartbeat
     version: str
     view: View
+    ahead_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,14 @@ class Announcement:
     beat: Heartbeat
     folder: str
     skew_ms: int = 0
+    ahead_ms: int = 0
 
 
 def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
     """Take a request time later than everything in the ledger and announce the write.
+
+    Where others commit all the time, a time that is not ahead of the clock is overtaken by their
+    entries before it is announced. `ahead_ms` is how far ahead it was taken the last time.
 
     C43: everything that the writer has read completed before that time, so a version of a file
     group that is made from it comes after those it was made from.
@@ -77,22 +84,45 @@ def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
     attempt = int(nonce.replace("-", "")[:12], 16) % _ATTEMPT_MAX + 1
     beat = heartbeats.stamped(what.beat, nonce, attempt, now.wall_epoch_ms)
     body = heartbeats.encode(beat)
-    time = later(now.wall_epoch_ms, view.fold.time, view.fold.archived, above)
-    for _ in range(_TIMES_MAX):
+    ahead_ms = what.ahead_ms
+    drawn = attempt % 1_000 / 1_000
+    early = now.wall_epoch_ms + int(ahead_ms * drawn)
+    time = later(early, view.fold.time, view.fold.archived, above)
+    for tries in range(_TIMES_MAX):
         yield CheckHeld()
         if what.skew_ms:
             yield Pause(2.0 * what.skew_ms)
-        version = yield from _create(heartbeat_key(time), body)
+        version = yield from _create(heartbeat_key(time), body, Create(lasting=False))
         if version is not None:
             # C44: whoever had this time before has left an entry later than it by now.
             view = yield from forward(view)
             instant = Instant(time, what.action, State.REQUESTED)
             free = time > view.fold.time and not view.fold.is_settled(time)
             if free and (yield from _announce(instant, what)):
-                return Begun(instant.started(), attempt, beat, version, view)
+                if not (yield from _is_late(instant, beat, now)):
+                    ahead_ms = ahead_ms if tries else ahead_ms // 2
+                    return Begun(instant.started(), attempt, beat, version, view, ahead_ms)
+                for state in (instant.started(), instant):
+                    yield Delete(f"{what.folder}/{state.file_name}")
             yield Delete(heartbeat_key(time))
-        time = later(0, time, view.fold.time)
+        began_ms, now = now.monotonic_ms, (yield ReadClock())
+        ahead_ms = min(_AHEAD_MS_MAX, max(ahead_ms, 2 * int(now.monotonic_ms - began_ms)))
+        early = 0 if what.skew_ms else now.wall_epoch_ms + int(ahead_ms * (1 + drawn) / 2)
+        time = later(early, time, view.fold.time)
     raise Unavailable(f"no request time was free after {_TIMES_MAX} tries", hint="try again")
+
+
+def _is_late(instant: Instant, beat: Heartbeat, began: Now) -> Steps[bool]:
+    """Tell whether others gave up the time while its owner slept, before it was announced.
+
+    The archive looks at the timeline and at heartbeats; when both were missing, it may have moved
+    its boundary past this time.
+    """
+    now: Now = yield ReadClock()
+    if now.monotonic_ms - began.monotonic_ms < beat.interval_ms:
+        return False
+    found: StoredObject | None = yield Get(heartbeat_key(instant.requested))
+    return found is None or found.body != heartbeats.encode(beat)
 
 
 def _announce(instant: Instant, what: Announcement) -> Steps[bool]:
@@ -107,14 +137,16 @@ def _announce(instant: Instant, what: Announcement) -> Steps[bool]:
     return True
 
 
-def _create(key: str, body: bytes, *, known: bool = True) -> Steps[str | None]:
+def _create(
+    key: str, body: bytes, mode: Create | None = None, *, known: bool = True
+) -> Steps[str | None]:
     """Create an object and return its version; None if somebody else's is there.
 
     `known` says that the same bytes there are ours. Raises: `Unavailable`.
     """
     cause = ""
     for attempt in range(_TRIES):
-        reply: PutReply = yield Put(key, body, Create())
+        reply: PutReply = yield Put(key, body, mode or Create())
         match reply:
             case Landed(version):
                 return version

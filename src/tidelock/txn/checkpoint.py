@@ -15,9 +15,14 @@ from tidelock.table.timeline.instant import Action
 from tidelock.txn.fields import Fields, encode_groups
 from tidelock.txn.fold import Fold, Pending, Waiting
 from tidelock.txn.grown import Grown
+from tidelock.txn.mark import applied_fields, applied_of
 
 CHECKPOINT_KEY: Final = ".hoodie/.tidelock/checkpoint.json"
-CHECKPOINT_FORMAT: Final = 1
+CHECKPOINT_FORMAT: Final = 3
+"""The newest format. A checkpoint has the oldest that can say it, for older releases."""
+
+_WITHOUT_SAVEPOINTS: Final = 2
+_WITHOUT_MARKS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
     """Return the bytes of a checkpoint."""
     fold = checkpoint.fold
     record = {
-        "format": CHECKPOINT_FORMAT,
+        "format": _format(fold),
         "nonce": checkpoint.nonce,
         "position": fold.position,
         "boundary": fold.boundary,
@@ -47,6 +52,10 @@ def encode(checkpoint: Checkpoint) -> bytes:
         "plans": [_plan_fields(plan) for _, plan in sorted(fold.plans.items())],
         "turns": [_turn_fields(turn) for turn in fold.turns],
     }
+    if fold.marks:
+        record["marks"] = [applied_fields(applied) for applied in fold.marks.values()]
+    if fold.savepoints:
+        record["savepoints"] = dict(sorted(fold.savepoints.items()))
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -59,6 +68,9 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
             hint="upgrade tidelock on this machine",
         )
     plans = [_plan(each) for each in _objects(fields, "plans")]
+    marks = (
+        [applied_of(each) for each in _objects(fields, "marks")] if "marks" in fields.values else []
+    )
     fold = Fold(
         position=fields.whole("position"),
         time=fields.time("time"),
@@ -72,8 +84,23 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
         schema_id=fields.text("schema"),
         foreign=fields.flag("foreign"),
         token=fields.whole("token"),
+        marks={applied.mark.application: applied for applied in marks},
+        savepoints=_savepoints(fields),
     )
     return Checkpoint(fold, fields.text("nonce"))
+
+
+def _format(fold: Fold) -> int:
+    if fold.savepoints or any(plan.undoes for plan in fold.plans.values()):
+        return CHECKPOINT_FORMAT
+    return _WITHOUT_SAVEPOINTS if fold.marks else _WITHOUT_MARKS
+
+
+def _savepoints(fields: Fields) -> dict[str, str]:
+    if "savepoints" not in fields.values:
+        return {}
+    held = fields.below("savepoints")
+    return {instant: held.time(instant) for instant in held.values}
 
 
 def _packed(instants: Iterable[str]) -> list[str]:
@@ -118,6 +145,7 @@ def _plan_fields(plan: Pending) -> dict[str, Any]:
         "position": plan.position,
         "attempt": plan.attempt,
         "owner": plan.owner,
+        **({"undoes": list(plan.undoes), "halts": plan.halts} if plan.undoes else {}),
     }
 
 
@@ -133,6 +161,8 @@ def _plan(fields: Fields) -> Pending:
         position=fields.whole("position"),
         attempt=fields.whole("attempt"),
         owner=fields.text("owner"),
+        undoes=tuple(fields.times("undoes")),
+        halts=fields.raw("halts") is True,
     )
 
 

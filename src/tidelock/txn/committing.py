@@ -15,13 +15,14 @@ from tidelock.txn.conflict import judge
 from tidelock.txn.draft import CommitDraft, Overtaken
 from tidelock.txn.effects import Delete, List, Steps
 from tidelock.txn.entry import INLINE_BYTES_MAX, Commit, Content, Entry, Fact, Inline, Rollback
-from tidelock.txn.fold import lawful
+from tidelock.txn.fold import already_applied, lawful
 from tidelock.txn.hudirules import hudi_refuses
 from tidelock.txn.publishing import put_settled, stored_content
 from tidelock.txn.reading import history
 from tidelock.txn.rules import Candidate
 from tidelock.txn.strategy import Strategy
-from tidelock.txn.verdict import Fine, Party, Rebase, Refuse, Report, Yield
+from tidelock.txn.undoing import attempt_of
+from tidelock.txn.verdict import Fine, Party, Rebase, Refuse, Repeated, Report, Yield
 from tidelock.txn.view import View, past_of
 
 
@@ -98,6 +99,9 @@ def _unlawful(judge_: Judge, fact: Commit, view: View, problem: str) -> Overtake
         return Overtaken(Yield(report), view.position, problem)
     if fact.instant in view.fold.committed:
         return Overtaken(Refuse(report), view.position, problem)
+    applied = already_applied(fact.mark, view.fold)
+    if applied is not None and fact.instant not in view.fold.void:
+        return Overtaken(Repeated(report, applied), view.position, problem)
     groups = judge_.candidate.footprint.written
     return Overtaken(Rebase(report, groups), view.position, problem)
 
@@ -112,31 +116,24 @@ def store_content(instant: str, metadata: TimelineRecord) -> Steps[Content]:
     return stored
 
 
-def remove_strays(instant: Instant, metadata: TimelineRecord) -> Steps[tuple[str, ...]]:
+def remove_strays(
+    instant: Instant, metadata: TimelineRecord, *, attempt: int | None = None
+) -> Steps[tuple[str, ...]]:
     """Delete data files that have a marker but no place in the metadata; return the markers.
 
-    They are left by tasks that were tried twice. After the commit they would be read.
+    They are left by tasks that were tried twice. After the commit they would be read. With
+    `attempt`, at a plan, those of later attempts stay: they are of whoever took the plan over.
     """
     folder = marker_folder(instant.requested)
     listed: tuple[ObjectMeta, ...] = yield List(folder)
-    named = set(_paths(metadata))
+    if attempt is not None:
+        listed = tuple(meta for meta in listed if (attempt_of(meta.key) or 0) <= attempt)
+    named = metadata.paths if isinstance(metadata, CommitMetadata) else frozenset()
     for meta in listed:
         marker = parse_marker(meta.key.removeprefix(folder))
         if marker is not None and marker.data_key not in named:
             yield Delete(marker.data_key)
     return tuple(meta.key for meta in listed)
-
-
-def _paths(metadata: TimelineRecord) -> list[str]:
-    if not isinstance(metadata, CommitMetadata):
-        return []
-    return [
-        path
-        for stats in metadata.partition_to_write_stats.values()
-        for stat in stats
-        for path in (stat.path, *(stat.cdc_stats or ()))
-        if path
-    ]
 
 
 def candidate_of(instant: str, draft: CommitDraft, *, base_schema: str, owner: str) -> Candidate:

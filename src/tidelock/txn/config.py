@@ -164,6 +164,36 @@ METADATA_POLICY = declare(
         group=_G,
     )
 )
+ROLLBACK_MARKERS = declare(
+    ConfigKey(
+        "hoodie.rollback.using.markers",
+        boolean,
+        True,  # noqa: FBT003 - the default of a switch
+        "find the files of a dead write by its markers where its writer said that every file has"
+        " one; otherwise, and for what was complete, by listing the table",
+        group=_G,
+    )
+)
+AVOID_DUPLICATE_PLAN = declare(
+    ConfigKey(
+        "hoodie.rollback.avoid.duplicate.plan",
+        boolean,
+        True,  # noqa: FBT003 - the default of a switch
+        "an instant has one roll-back plan; the ledger sees to that, so false is refused (Hudi's"
+        " default is false)",
+        group=_G,
+    )
+)
+SERVICE_GUARD = declare(
+    ConfigKey(
+        "tidelock.table.services.guard",
+        boolean,
+        True,  # noqa: FBT003 - the default of a switch
+        "leave a plan alone while its executor's heartbeat is fresh; false takes it over at once,"
+        " which costs the other's work, never data",
+        group=_G,
+    )
+)
 TURN_WAIT_MS = declare(
     ConfigKey(
         "tidelock.write.turn.wait.ms",
@@ -190,6 +220,8 @@ class TxnSettings:
     mixed: bool | None = None
     metadata_policy: MetadataPolicy = MetadataPolicy.REFUSE
     turn_wait_ms: int = 10_000
+    rollback_by_markers: bool = True
+    guard: bool = True
     has_lock: bool = False
 
     @classmethod
@@ -209,9 +241,16 @@ class TxnSettings:
             mixed=MIXED.value(settings),
             metadata_policy=METADATA_POLICY.required(settings),
             turn_wait_ms=TURN_WAIT_MS.required(settings),
+            rollback_by_markers=ROLLBACK_MARKERS.required(settings),
+            guard=SERVICE_GUARD.required(settings),
             has_lock=PROVIDER.value(settings) is not None,
         )
         read.check()
+        if not AVOID_DUPLICATE_PLAN.required(settings):
+            raise ConfigInvalid(
+                f"{AVOID_DUPLICATE_PLAN.key} = false would allow two roll-backs of one write",
+                hint="leave it out: the ledger decides each roll-back once",
+            )
         return read
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ the ledger, so a cell asks only: may this one come *after* that one?
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -125,7 +125,9 @@ def _matrix() -> dict[tuple[Family, Family], tuple[Rule, ...]]:
         cells[mine, clustering] = (GONE_GROUP,)
     for other in WRITERS:
         cells[q, other] = (READ, *cells[q, other])
-        cells[o, other] = (UNPLANNED, SCHEMA)
+        # Who deletes a partition because it is old names its file groups as touched: they must not
+        # have been written to. Other overwrites touch nothing, they take whatever is there.
+        cells[o, other] = (UNPLANNED, SAME_GROUP, SCHEMA)
         cells[clustering, other] = (PLANNED,)
         cells[compaction, other] = (PLANNED_BASE,)
         cells[log_compaction, other] = (PLANNED_LOG,)
@@ -143,8 +145,8 @@ def _matrix() -> dict[tuple[Family, Family], tuple[Rule, ...]]:
         cells[Family.CLEAN, other] = (GIVE_WAY,)
     for other in (Family.CLEAN, Family.RESTORE):
         cells[Family.SAVEPOINT, other] = (EXCLUDED,)
-    for other in (*WRITERS, *SERVICES, Family.CLEAN, Family.SAVEPOINT, Family.RESTORE):
-        cells[Family.RESTORE, other] = (EXCLUDED,)
+    # A restore is judged when it is decided. From then on nothing of ours completes before it
+    # (C87), and what a writer without a ledger completed must not keep it from coming to its end.
     return cells
 
 
@@ -166,7 +168,8 @@ def judge(
     finding wins: refuse, yield, rebase, compare keys, replan.
     """
     found: list[tuple[Rule, Past, Finding]] = []
-    for other in past:
+    others = tuple(past)
+    for number, other in enumerate(others):
         rules = rules_for(mine.footprint.deed, other.footprint.deed)
         if rules and other.footprint.everything:
             rules = (EXCLUDED if FAMILY[mine.footprint.deed] is Family.SAVEPOINT else RESTORED,)
@@ -174,10 +177,22 @@ def judge(
                 rules = (GIVE_WAY,)
         for rule in rules:
             finding = rule.check(mine, other)
+            if rule.then is Then.REPLAN and finding is not None:
+                finding = _still_there(finding, others[number + 1 :])
             if finding is None or (finding.checks and other.position in cleared):
                 continue
             found.append((rule, other, finding))
     return _hardest(mine, found) if found else Fine()
+
+
+def _still_there(finding: Finding, later: Iterable[Past]) -> Finding | None:
+    """Return what an overwrite has to list, without what came and was replaced again since.
+
+    Listed, it would be replaced twice; not listed, it would be missing: there is nothing to do.
+    """
+    gone = frozenset().union(*(other.footprint.replaced for other in later))
+    kept = replace(finding, groups=finding.groups - gone)
+    return kept if kept.groups or kept.drop else None
 
 
 _HARDEST_FIRST: Final = (Then.REFUSE, Then.YIELD, Then.RERUN, Then.REBASE, Then.REPLAN)

@@ -19,7 +19,8 @@ from tidelock.table.timeline.metadata import (
     WriteStat,
 )
 from tidelock.txn.footprint import NO_GROUPS, Deed, Footprint, NewKeys
-from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, ReplanReplaced, Yield
+from tidelock.txn.mark import Mark
+from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, Repeated, ReplanReplaced, Yield
 
 INSERTED_KEYS_MAX = 2_048
 """Keys that one ledger entry names. Beyond, writers compare files: every writer reads entries."""
@@ -52,6 +53,8 @@ class CommitDraft:
     nonblocking: bool = False
     deed: Deed | None = None
     """What it is to the conflict rules, where `operation` does not say: a clean, a savepoint."""
+    mark: Mark | None = None
+    """Which batch of which application it is; the ledger takes each once."""
 
     def footprint(self) -> Footprint:
         """Return what other writers need to know of this commit."""
@@ -120,7 +123,7 @@ class Overtaken:
     `position` is the ledger's position that was judged, `reason` is one sentence.
     """
 
-    verdict: Rebase | ReplanReplaced | CheckKeys | Yield | Refuse
+    verdict: Rebase | ReplanReplaced | CheckKeys | Yield | Refuse | Repeated
     position: int
     reason: str = ""
     base_forgotten: bool = False

@@ -20,9 +20,13 @@ from tidelock.table.filegroup.view import GroupId
 from tidelock.table.timeline.instant import Action
 from tidelock.txn.fields import Fields, encode_footprint, encode_groups
 from tidelock.txn.footprint import NO_GROUPS, Footprint
+from tidelock.txn.mark import Mark, mark_fields, mark_of
 
 LEDGER_FOLDER: Final = ".hoodie/.tidelock/ledger"
-ENTRY_FORMAT: Final = 1
+ENTRY_FORMAT: Final = 2
+"""The newest format. An entry has the oldest that can say it, so that older releases read it."""
+
+_WITHOUT_MARKS: Final = 1
 POSITION_DIGITS: Final = 20
 
 INLINE_BYTES_MAX: Final = 256 * 1024
@@ -125,7 +129,7 @@ class Commit:
 
     `base` is the position up to which the writer had read the ledger when it read the table;
     `rebased` counts how often it was overtaken before; `token` is that of the table's lock, 0
-    without one.
+    without one; `mark` says which batch of which application it is.
     """
 
     instant: str
@@ -137,6 +141,7 @@ class Commit:
     base: int = 0
     rebased: int = 0
     token: int = 0
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +173,13 @@ class Foreign:
 class Boundary:
     """Entries up to `position` are folded in the checkpoint and may be deleted.
 
-    Instants requested before `archived` are decided for ever.
+    Instants requested before `archived` are decided for ever. Of those requested before `forgets`
+    the roll-back is forgotten: what they left was swept.
     """
 
     position: int
     archived: str = ""
+    forgets: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +191,31 @@ class Turn:
     partitions: frozenset[str] = frozenset()
 
 
-Fact: TypeAlias = Plan | Claim | Commit | Rollback | Foreign | Boundary | Turn
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """A plan to undo instants; from this entry on they are void, and `content` is its request.
+
+    Its request time is this entry's time, as a plan's. `instants` are in the order in which they
+    are removed. `complete` says that some had completed, so that readers have seen them; `forced`
+    that a plan among them goes though it is one that stays.
+    """
+
+    action: Action
+    instants: tuple[str, ...]
+    content: Content
+    complete: bool = False
+    forced: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The savepoint of this instant is given up."""
+
+    instant: str
+
+
+Fact: TypeAlias = Plan | Claim | Commit | Rollback | Foreign | Boundary | Turn | Undo | Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +251,7 @@ def encode(entry: Entry) -> bytes:
     """Return the bytes of an entry: one line of JSON."""
     kind, fields = _fact_fields(entry.fact)
     record = {
-        "format": ENTRY_FORMAT,
+        "format": ENTRY_FORMAT if "mark" in fields else _WITHOUT_MARKS,
         "n": entry.position,
         "time": entry.time,
         "owner": entry.owner,
@@ -286,6 +317,7 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
                 "base": fact.base,
                 "rebased": fact.rebased,
                 **({"token": fact.token} if fact.token else {}),
+                **({} if fact.mark is None else {"mark": mark_fields(fact.mark)}),
             }
         case Rollback(instant, reason, attempt, overtaken_by, groups):
             return "rollback", {
@@ -303,14 +335,29 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
                 "footprint": encode_footprint(footprint),
                 "schema": schema_id,
             }
-        case Boundary(position, archived):
-            return "boundary", {"position": position, "archived": archived}
+        case Boundary(position, archived, forgets):
+            return "boundary", {
+                "position": position,
+                "archived": archived,
+                **({"forgets": forgets} if forgets else {}),
+            }
         case Turn(instant, groups, partitions):
             return "turn", {
                 "instant": instant,
                 "groups": encode_groups(groups),
                 "partitions": sorted(partitions),
             }
+        case Undo():
+            return "undo", {
+                "action": fact.action.value,
+                "instants": list(fact.instants),
+                "content": _content_fields(fact.content),
+                "complete": fact.complete,
+                "forced": fact.forced,
+                "reason": fact.reason,
+            }
+        case Release(instant):
+            return "release", {"instant": instant}
         case _:
             assert_never(fact)
 
@@ -347,13 +394,25 @@ def _fact(fields: Fields) -> Fact:
                 fields.text("schema"),
             )
         case "boundary":
-            return Boundary(fields.whole("position"), fields.text("archived"))
+            forgets = fields.text("forgets") if "forgets" in fields.values else ""
+            return Boundary(fields.whole("position"), fields.text("archived"), forgets)
         case "turn":
             return Turn(
                 fields.time("instant"),
                 fields.groups("groups"),
                 frozenset(fields.texts("partitions")),
             )
+        case "undo":
+            return Undo(
+                _action(fields),
+                tuple(fields.times("instants")),
+                _content(fields.below("content")),
+                complete=fields.flag("complete"),
+                forced=fields.flag("forced"),
+                reason=fields.text("reason"),
+            )
+        case "release":
+            return Release(fields.time("instant"))
         case _:
             raise _from_future(fields.where, f"is of kind {kind!r}")
 
@@ -369,6 +428,7 @@ def _commit(fields: Fields) -> Commit:
         base=fields.whole("base"),
         rebased=fields.whole("rebased"),
         token=fields.whole("token") if "token" in fields.values else 0,
+        mark=mark_of(fields.below("mark")) if "mark" in fields.values else None,
     )
 
 

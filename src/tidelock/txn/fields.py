@@ -75,6 +75,13 @@ class Fields:
             raise self._wrong(name, "a list of texts")
         return value
 
+    def times(self, name: str) -> list[str]:
+        """Return a list of instants' times; an absent one is empty."""
+        value = self.texts(name)
+        if not all(_TIME.fullmatch(each) for each in value):
+            raise self._wrong(name, "a list of instants' times")
+        return value
+
     def below(self, name: str) -> Fields:
         """Return the object in a field."""
         value = self.values.get(name)
@@ -113,6 +120,10 @@ class Fields:
             bucketed=held.raw("bucketed") is True,
             everything=held.raw("everything") is True,
         )
+
+    def broken(self, problem: str) -> DataCorrupt:
+        """Return the error for an object whose fields do not go together."""
+        return DataCorrupt(f"{self.where}: {problem}")
 
     def _wrong(self, name: str, wanted: str) -> DataCorrupt:
         shown = repr(self.values.get(name))

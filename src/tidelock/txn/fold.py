@@ -21,11 +21,14 @@ from tidelock.txn.entry import (
     Fact,
     Foreign,
     Plan,
+    Release,
     Rollback,
     Turn,
+    Undo,
 )
 from tidelock.txn.footprint import Deed
 from tidelock.txn.grown import Grown
+from tidelock.txn.mark import Applied, Mark, marked
 
 TURNS_MAX: Final = 64
 """Turns that are remembered. Those of dead writers are ignored anyway, and pushed out in time."""
@@ -47,6 +50,10 @@ class Pending:
     """The last attempt at it; 0 before the first."""
     owner: str = ""
     """Who executes it; "" when nobody does."""
+    undoes: tuple[str, ...] = ()
+    """What it removes, in that order, if it is a roll-back or a restore."""
+    halts: bool = False
+    """It takes back what was complete, so nothing else completes until it is done (C87)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,10 @@ class Fold:
     """The largest token of the table's lock under which anything was committed."""
     foreign: bool = False
     """Somebody who knows no ledger has written the table."""
+    marks: Mapping[str, Applied] = field(default_factory=dict)
+    """The last mark of each application, the one that was written last at the end."""
+    savepoints: Mapping[str, str] = field(default_factory=dict)
+    """Commits that a savepoint keeps, and when it was completed."""
 
     def after(self, entry: Entry) -> Fold:
         """Return the fold with one more entry. Raises: `InvariantBroken` for the wrong one."""
@@ -105,6 +116,11 @@ class Fold:
     def next_time(self, wall_epoch_ms: int, *, above: str = "") -> str:
         """Return the time of the next entry: the clock's, but later than all before (C4)."""
         return later(wall_epoch_ms, self.time, above)
+
+    @property
+    def halting(self) -> Pending | None:
+        """The plan that takes back completed commits, and that all others wait for."""
+        return next((plan for plan in self.plans.values() if plan.halts), None)
 
     def is_settled(self, instant: str) -> bool:
         """Tell whether an instant's fate is known."""
@@ -130,13 +146,15 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
             return {"plans": {**fold.plans, instant: claimed}}
         case Commit():
             if fact.action is Action.SAVEPOINT:
-                return {}  # it bears the request time of the commit that it keeps
+                # It bears the request time of the commit that it keeps.
+                return {"savepoints": {**fold.savepoints, fact.instant: entry.time}}
             return {
                 "committed": fold.committed.add(fact.instant),
                 "plans": _without(fold.plans, fact.instant),
                 "turns": _served(fold.turns, fact.instant, entry.owner),
                 "schema_id": _schema(fold, fact),
                 "token": max(fold.token, fact.token),
+                **_marks(fold, fact, entry),
             }
         case Rollback(instant, attempt=int()):
             freed = replace(fold.plans[instant], owner="")
@@ -154,20 +172,52 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
                 "schema_id": _schema(fold, fact),
                 "foreign": True,
             }
-        case Boundary(position, archived):
+        case Boundary(position, archived, forgets):
             floor = max(fold.archived, archived)
             kept = fold.committed if floor == fold.archived else fold.committed.above(floor)
             return {
                 "boundary": max(fold.boundary, position),
                 "archived": floor,
                 "committed": kept,
+                **({"void": fold.void.above(forgets)} if forgets else {}),
             }
         case Turn(instant, groups, partitions):
             others = tuple(turn for turn in fold.turns if turn.owner != entry.owner)
             asked = Waiting(entry.position, instant, entry.owner, groups, partitions)
             return {"turns": (*others, asked)[-TURNS_MAX:]}
+        case Undo():
+            return _undone(fold, fact, entry)
+        case Release(instant):
+            return {"savepoints": {k: v for k, v in fold.savepoints.items() if k != instant}}
         case _:
             assert_never(fact)
+
+
+def _undone(fold: Fold, fact: Undo, entry: Entry) -> dict[str, Any]:
+    void = fold.void
+    for instant in fact.instants:
+        void = void.add(instant)
+    plan = Pending(
+        entry.time,
+        fact.action,
+        frozenset(),
+        removable=False,
+        position=entry.position,
+        undoes=fact.instants,
+        halts=fact.complete,
+    )
+    others = {key: each for key, each in fold.plans.items() if key not in fact.instants}
+    return {
+        "void": void,
+        "plans": {**others, entry.time: plan},
+        "turns": tuple(turn for turn in fold.turns if turn.instant not in fact.instants),
+    }
+
+
+def _marks(fold: Fold, fact: Commit, entry: Entry) -> dict[str, Any]:
+    if fact.mark is None:
+        return {}
+    return {"marks": marked(fold.marks, Applied(fact.mark, fact.instant, entry.time))}
 
 
 def _schema(fold: Fold, fact: Commit | Foreign) -> str:
@@ -228,12 +278,28 @@ def lawful(fact: Fact, fold: Fold, seen: Evidence = NOTHING_SEEN, *, owner: str 
             return _boundary_problem(fact, fold)
         case Turn():
             return None
+        case Undo():
+            return _undo_problem(fact, fold, seen, owner)
+        case Release(instant):
+            return None if instant in fold.savepoints else f"{instant} has no savepoint"
         case _:
             assert_never(fact)
 
 
+def _waits(fold: Fold, instant: str, action: Action) -> str | None:
+    """Return what an instant has to wait for: a plan that takes back what was complete (C87)."""
+    plan = fold.halting
+    if plan is None or plan.instant == instant or action is Action.ROLLBACK:
+        return None
+    return f"the {plan.action} {plan.instant} is taking back commits and is not done"
+
+
 def _boundary_problem(boundary: Boundary, fold: Fold) -> str | None:
     position = boundary.position
+    if boundary.forgets > boundary.archived:
+        return f"what is not archived, from {boundary.archived} on, cannot be forgotten"
+    if fold.halting is not None:
+        return _waits(fold, "", Action.COMMIT)
     # A plan is judged by what came after it, so that must be kept while it is pending.
     most = min([fold.position, *(plan.position + 1 for plan in fold.plans.values())]) - 1
     if not fold.boundary <= position <= most:
@@ -246,6 +312,8 @@ def _boundary_problem(boundary: Boundary, fold: Fold) -> str | None:
 
 
 def _plan_problem(plan: Plan, fold: Fold) -> str | None:
+    if fold.halting is not None:
+        return _waits(fold, "", plan.action)
     for other in fold.plans.values():
         if shared := other.targets & plan.targets:
             some = ", ".join("/".join(group) for group in sorted(shared)[:3])
@@ -257,9 +325,11 @@ def _claim_problem(claim: Claim, fold: Fold, seen: Evidence) -> str | None:
     plan = fold.plans.get(claim.instant)
     if plan is None:
         return f"{claim.instant} is not a pending plan"
+    if waits := _waits(fold, claim.instant, plan.action):
+        return waits
     if plan.owner and claim.instant in seen.alive:
         return f"{claim.instant} is being executed by {plan.owner}"
-    if plan.removable and claim.instant in seen.inflight:
+    if plan.removable and (plan.attempt or claim.instant in seen.inflight):
         return f"{claim.instant} was begun and can only be rolled back"
     if claim.attempt != plan.attempt + 1:
         return f"the next attempt at {claim.instant} is {plan.attempt + 1}, not {claim.attempt}"
@@ -268,23 +338,73 @@ def _claim_problem(claim: Claim, fold: Fold, seen: Evidence) -> str | None:
 
 def _commit_problem(commit: Commit, fold: Fold, owner: str) -> str | None:
     instant = commit.instant
-    if commit.action is Action.SAVEPOINT:
-        return None if instant in fold.committed else f"{instant} is not a commit to keep"
     if instant in fold.void:
         return f"{instant} was rolled back"
+    if commit.action is Action.SAVEPOINT:
+        return _savepoint_problem(instant, fold)
     if instant in fold.committed:
         return f"{instant} is complete already"
     if instant < fold.archived:
         return f"{instant} is older than the archived part of the timeline"
     if 0 < commit.token < fold.token:
         return f"the table's lock was taken by others since: {fold.token} is the last token"
+    if waits := _waits(fold, instant, commit.action):
+        return waits
     plan = fold.plans.get(instant)
     if plan is not None and (plan.attempt, plan.owner) != (commit.attempt, owner):
         return f"attempt {commit.attempt} at {instant} is over: {plan.attempt} is the last"
+    # Last, so that a commit which landed unheard is told from one that came too late.
+    applied = already_applied(commit.mark, fold)
+    if applied is not None:
+        last = applied.mark
+        return f"{last.application} has committed batch {last.version} as {applied.instant}"
     return None
 
 
-def _rollback_problem(rollback: Rollback, fold: Fold, seen: Evidence, owner: str) -> str | None:
+def already_applied(mark: Mark | None, fold: Fold) -> Applied | None:
+    """Return the last mark of an application if `mark` is not later than it (C79)."""
+    applied = None if mark is None else fold.marks.get(mark.application)
+    return applied if mark is not None and applied is not None and applied.covers(mark) else None
+
+
+def _savepoint_problem(instant: str, fold: Fold) -> str | None:
+    if instant not in fold.committed:
+        return f"{instant} is not a commit to keep"
+    if instant in fold.savepoints:
+        return f"{instant} has a savepoint already"
+    # H17: a clean that was planned before may delete what the savepoint is going to name.
+    for plan in fold.plans.values():
+        if plan.halts or plan.action is Action.CLEAN:
+            return f"the {plan.action} {plan.instant} is pending"
+    return None
+
+
+def _undo_problem(undo: Undo, fold: Fold, seen: Evidence, owner: str) -> str | None:
+    for plan in fold.plans.values() if undo.complete else ():
+        # A clean may be about to delete what is left when these are gone.
+        if plan.halts or plan.action is Action.CLEAN:
+            return f"the {plan.action} {plan.instant} is pending"
+    for instant in undo.instants:
+        if undo.complete and instant in fold.savepoints:
+            return f"{instant} is kept by a savepoint"
+        if undo.complete and instant in fold.committed and instant >= fold.archived:
+            if instant in fold.void:
+                return f"{instant} is rolled back already"
+            continue
+        single = Rollback(instant)
+        if problem := _rollback_problem(single, fold, seen, owner, stays=not _may_go(undo)):
+            return problem
+    return None
+
+
+def _may_go(undo: Undo) -> bool:
+    """Tell whether plans go that otherwise stay: what they stand on goes, or it is forced."""
+    return undo.forced or undo.complete
+
+
+def _rollback_problem(
+    rollback: Rollback, fold: Fold, seen: Evidence, owner: str, *, stays: bool = True
+) -> str | None:
     instant = rollback.instant
     if instant in fold.committed:
         return f"{instant} is complete"
@@ -302,8 +422,8 @@ def _rollback_problem(rollback: Rollback, fold: Fold, seen: Evidence, owner: str
         if plan.attempt != rollback.attempt or not plan.owner:
             return f"attempt {rollback.attempt} at {instant} is over already"
         return None
-    if plan is not None and not plan.removable:
+    if plan is not None and stays and not plan.removable:
         return f"the plan {instant} cannot be removed"
-    if plan is not None and instant in seen.too_young:
+    if plan is not None and stays and instant in seen.too_young:
         return f"the plan {instant} is too young to be removed"
     return None

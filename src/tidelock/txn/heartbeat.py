@@ -34,6 +34,10 @@ class Heartbeat:
     pid: int = 0
     markers: bool = False
     """Every data file is announced by a marker, so those tell what there is to remove."""
+    lock: str = ""
+    """The lock provider that its writer takes the table's lock with; "" without one."""
+    mode: str = ""
+    """The concurrency mode of its writer."""
 
     @property
     def life_ms(self) -> int:
@@ -82,6 +86,8 @@ def encode(beat: Heartbeat) -> bytes:
         "host": beat.host,
         "pid": beat.pid,
         "markers": beat.markers,
+        "lock": beat.lock,
+        "mode": beat.mode,
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
@@ -110,4 +116,7 @@ def _decode(body: bytes, where: str) -> Heartbeat:
         host=fields.text("host"),
         pid=fields.whole("pid"),
         markers=fields.raw("markers") is True,
+        # Heartbeats of older releases do not say.
+        lock=str(fields.raw("lock") or ""),
+        mode=str(fields.raw("mode") or ""),
     )

@@ -57,6 +57,11 @@ class Ledger:
         return self._view if self._view is not None else self.run(self.view_steps())
 
     @property
+    def known_position(self) -> int:
+        """The last entry that was read; 0 if none was. Reads nothing."""
+        return 0 if self._view is None else self._view.position
+
+    @property
     def fold(self) -> Fold:
         """The fold as far as it is known."""
         return self.view.fold

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import LockHeld, TidelockError
+from tidelock.base.telemetry import span
 from tidelock.lock.config import (
     BASE_PATH,
     CLIENT_NUM_RETRIES,
@@ -22,6 +23,7 @@ from tidelock.lock.config import (
 from tidelock.lock.provider import LockProvider
 from tidelock.lockproviders.registry import open_provider
 from tidelock.store.contract import ObjectStore
+from tidelock.txn.observing import LOCK_SPAN
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,11 @@ class TableLock:
             between_ms=CLIENT_WAIT_BETWEEN_RETRIES_MS.required(settings),
         )
 
+    @property
+    def name(self) -> str:
+        """The provider's class, as others compare it with theirs; "" without one."""
+        return "" if self.provider is None else type(self.provider).__name__
+
     @contextmanager
     def held(self) -> Iterator[Check | None]:
         """Hold the lock; yield what raises `HoldingLost` once it is lost (None without a lock).
@@ -62,7 +69,8 @@ class TableLock:
         if provider is None:
             yield None
             return
-        self._acquire(provider)
+        with span(LOCK_SPAN, provider=self.name):
+            self._acquire(provider)
         try:
             yield provider.check
         finally:

@@ -6,25 +6,26 @@ saves work: an executor that was given up for dead while it slept cannot commit,
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 
 from tidelock.base.clock import Now
 from tidelock.base.outcome import Landed
-from tidelock.store.contract import Create, Match, ObjectMeta, PutMode, PutReply, StoredObject
+from tidelock.store.contract import Create, Match, ObjectMeta, PutReply, StoredObject
 from tidelock.table.markers import marker_folder
-from tidelock.table.naming import parse_token
-from tidelock.table.timeline.instant import Instant, State, parse_time
+from tidelock.table.timeline.instant import Action, Instant, State, parse_time
 from tidelock.txn import heartbeat as heartbeats
 from tidelock.txn.appending import Appended, Declined, Doubtful, No, append
 from tidelock.txn.beginning import Begun
 from tidelock.txn.effects import Delete, DrawName, Get, Head, List, Put, ReadClock, Steps
 from tidelock.txn.entry import Claim, Fact, Plan, Rollback
 from tidelock.txn.fold import Evidence, Pending, lawful
+from tidelock.txn.footprint import Deed
 from tidelock.txn.heartbeat import Heartbeat, heartbeat_key, pulse_of
 from tidelock.txn.publishing import put_settled
-from tidelock.txn.reading import history
-from tidelock.txn.undoing import decide, files_of, remove_announcement, remove_files
+from tidelock.txn.reading import forward, history
+from tidelock.txn.undoing import attempt_of, decide, files_of
 from tidelock.txn.view import View, past_of
 
 
@@ -68,13 +69,19 @@ def schedule(
 
     def propose(seen: View) -> Fact | No[str]:
         entries = older if seen.position == first else seen.since(base)
-        if entries is None:
+        # The plan's bytes may be gone if it was made before the boundary (C96).
+        if entries is None or base < seen.fold.boundary:
             return No("more was committed since it was planned than is remembered")
         for entry in entries:
             past = past_of(entry)
             if past is None:
                 continue
             footprint = past.footprint
+            if footprint.deed is Deed.RESTORE:
+                return No(f"{past.instant} took back what was planned")
+            # H17: what a savepoint names must not be in the plan of a clean.
+            if fact.action is Action.CLEAN and footprint.deed is Deed.SAVEPOINT:
+                return No(f"a savepoint of {past.instant} was made since it was planned")
             if footprint.everything or fact.targets & (footprint.touched | footprint.replaced):
                 return No(f"{past.instant} changed what was planned")
         problem = lawful(fact, seen.fold)
@@ -84,9 +91,16 @@ def schedule(
 
 
 def claim(
-    view: View, instant: str, beat: Heartbeat, *, folder: str, owner: str, otherwise_ms: int
+    view: View,
+    instant: str,
+    beat: Heartbeat,
+    *,
+    folder: str,
+    owner: str,
+    otherwise_ms: int,
+    guard: bool = True,
 ) -> Steps[tuple[View, Claimed | NotClaimed]]:
-    """Take over the execution of a plan, if nobody is at it.
+    """Take over the execution of a plan, if nobody is at it; without `guard` in any case.
 
     What a dead executor left is removed first, under the rule that its attempt is over.
     """
@@ -95,14 +109,17 @@ def claim(
         return view, NotClaimed(Why.GONE, f"{instant} is not pending")
     inflight = Instant(instant, plan.action, State.INFLIGHT)
     begun: ObjectMeta | None = yield Head(f"{folder}/{inflight.file_name}")
-    if plan.removable and begun is not None:
+    mode = yield from _free_heartbeat(instant, plan, otherwise_ms, guard=guard)
+    if isinstance(mode, NotClaimed):
+        return view, mode
+    if plan.removable and (plan.attempt or begun is not None):
         return view, NotClaimed(Why.DEAD, f"{instant} was begun and can only be rolled back")
-    taken = yield from _take_heartbeat(instant, plan, beat, otherwise_ms)
+    taken = yield from _take_heartbeat(instant, plan, beat, mode)
     if isinstance(taken, NotClaimed):
         return view, taken
     held, version = taken
-    if plan.owner:
-        view = yield from _end_attempt(view, plan, owner=owner)
+    if plan.attempt:
+        view = yield from _end_attempts(view, plan, owner=owner)
     fact = Claim(instant, plan.attempt + 1)
 
     def propose(seen: View) -> Fact | No[str]:
@@ -114,106 +131,147 @@ def claim(
         case Doubtful(outcome=outcome):
             return result.view, NotClaimed(Why.UNSURE, outcome.cause)
         case Declined(why=why):
-            yield Delete(heartbeat_key(instant))
+            yield from drop_heartbeat(instant, held)
             gone = instant not in result.view.fold.plans
             return result.view, NotClaimed(Why.GONE if gone else Why.ACTIVE, why)
         case Appended(view=view):
-            yield from put_settled(f"{folder}/{inflight.file_name}", b"")
-            taken_plan = view.fold.plans[instant]
-            return view, Claimed(plan, Begun(inflight, taken_plan.attempt, held, version, view))
+            return (yield from _begin(view, plan, held, version, folder=folder))
+
+
+def _begin(
+    view: View, plan: Pending, held: Heartbeat, version: str, *, folder: str
+) -> Steps[tuple[View, Claimed | NotClaimed]]:
+    """Say on the timeline that the plan is being executed, and look whether it still is."""
+    inflight = Instant(plan.instant, plan.action, State.INFLIGHT)
+    key = f"{folder}/{inflight.file_name}"
+    yield from put_settled(key, b"")
+    attempt = plan.attempt + 1
+    view = yield from forward(view)
+    now = view.fold.plans.get(plan.instant)
+    if now is None and (plan.instant in view.fold.void or plan.instant < view.fold.archived):
+        # Whoever was late must not bring back what has left the timeline.
+        yield Delete(key)
+    if now is None or now.attempt != attempt:
+        return view, NotClaimed(Why.GONE, f"attempt {attempt} at {plan.instant} is over")
+    return view, Claimed(plan, Begun(inflight, attempt, held, version, view))
+
+
+def _free_heartbeat(
+    instant: str, plan: Pending, otherwise_ms: int, *, guard: bool = True
+) -> Steps[Create | Match | NotClaimed]:
+    """Return on which condition the heartbeat can be taken: it is not there, or is dead."""
+    found: StoredObject | None = yield Get(heartbeat_key(instant))
+    now: Now = yield ReadClock()
+    if found is None:
+        return Create()
+    pulse = pulse_of(instant, found)
+    if not guard or not pulse.is_alive(now.wall_epoch_ms, otherwise_ms=otherwise_ms):
+        return Match(found.version)
+    life_ms = pulse.says.life_ms if pulse.says is not None else otherwise_ms
+    left_ms = life_ms - pulse.age_ms(now.wall_epoch_ms)
+    who = (pulse.says.owner if pulse.says is not None else plan.owner) or "another writer"
+    return NotClaimed(Why.ACTIVE, f"{instant} is executed by {who}", left_ms)
 
 
 def _take_heartbeat(
-    instant: str, plan: Pending, beat: Heartbeat, otherwise_ms: int
+    instant: str, plan: Pending, beat: Heartbeat, mode: Create | Match
 ) -> Steps[tuple[Heartbeat, str] | NotClaimed]:
-    found: StoredObject | None = yield Get(heartbeat_key(instant))
     now: Now = yield ReadClock()
-    mode: PutMode = Create()
-    if found is not None:
-        pulse = pulse_of(instant, found)
-        if pulse.is_alive(now.wall_epoch_ms, otherwise_ms=otherwise_ms):
-            life_ms = pulse.says.life_ms if pulse.says is not None else otherwise_ms
-            left_ms = life_ms - pulse.age_ms(now.wall_epoch_ms)
-            return NotClaimed(Why.ACTIVE, f"{instant} is executed by {plan.owner}", left_ms)
-        mode = Match(found.version)
     nonce: str = yield DrawName()
     held = heartbeats.stamped(beat, nonce, plan.attempt + 1, now.wall_epoch_ms)
     body = heartbeats.encode(held)
     reply: PutReply = yield Put(heartbeat_key(instant), body, mode)
     if isinstance(reply, Landed):
         return held, reply.version
-    found = yield Get(heartbeat_key(instant))
+    found: StoredObject | None = yield Get(heartbeat_key(instant))
     if found is not None and found.body == body:
         return held, found.version
     return NotClaimed(Why.ACTIVE, f"somebody else began to execute {instant}")
 
 
-def _end_attempt(view: View, plan: Pending, *, owner: str) -> Steps[View]:
-    """Declare a dead executor's attempt over, then remove its files; the plan stays."""
-    over = Rollback(plan.instant, "its executor is dead", plan.attempt)
-    result = yield from decide(view, over, seen=Evidence(), owner=owner)
-    if isinstance(result, Appended):
-        yield from remove_attempt(plan.instant, plan.attempt)
-    return result.view
+def drop_heartbeat(instant: str, held: Heartbeat, *before: str) -> Steps[None]:
+    """Delete some objects and then a heartbeat, unless it is another's by now.
+
+    The plan stays pending, so whoever slept meanwhile may find the heartbeat of the next executor.
+    """
+    found: StoredObject | None = yield Get(heartbeat_key(instant))
+    if found is not None and found.body == heartbeats.encode(held):
+        for key in (*before, heartbeat_key(instant)):
+            yield Delete(key)
 
 
-def remove_plan(
-    view: View, instant: str, *, folder: str, owner: str, delay_ms: int, otherwise_ms: int
-) -> Steps[tuple[View, str | None]]:
-    """Undo a removable plan whose executor is dead, or which nobody began within `delay_ms`.
+def _end_attempts(view: View, plan: Pending, *, owner: str) -> Steps[View]:
+    """Declare a dead executor's attempt over, then remove its files; the plan stays.
 
-    Returns why not; None once it is gone.
+    Somebody may have declared it over and died before the files were gone.
+    """
+    if plan.owner:
+        over = Rollback(plan.instant, "its executor is dead", plan.attempt)
+        result = yield from decide(view, over, seen=Evidence(), owner=owner)
+        view = result.view
+    now = view.fold.plans.get(plan.instant)
+    # A roll-back has no files of its own.
+    if now is not None and now.attempt == plan.attempt and not (now.owner or now.undoes):
+        yield from remove_attempts(plan.instant, range(plan.attempt + 1))
+    return view
+
+
+def hold_dead_plan(
+    view: View,
+    instant: str,
+    beat: Heartbeat,
+    *,
+    folder: str,
+    delay_ms: int,
+    otherwise_ms: int,
+    forced: bool = False,
+) -> Steps[Heartbeat | str]:
+    """Take the heartbeat of a removable plan that is dead, or was not begun within `delay_ms`.
+
+    Whoever holds it may roll the plan back: nobody alive is overlooked (S2), and one of several
+    processes does it. `forced` takes a plan that stays, too. Returns why not as a text.
     """
     plan = view.fold.plans.get(instant)
     if plan is None:
-        return view, f"{instant} is not pending"
-    found: StoredObject | None = yield Get(heartbeat_key(instant))
+        return f"{instant} is not pending"
+    if not (plan.removable or forced):
+        return f"the plan {instant} cannot be removed"
+    inflight = Instant(instant, plan.action, State.INFLIGHT)
+    begun: ObjectMeta | None = yield Head(f"{folder}/{inflight.file_name}")
+    mode = yield from _free_heartbeat(instant, plan, otherwise_ms)
+    if isinstance(mode, NotClaimed):
+        return f"{instant} is alive: {mode.text}"
     now: Now = yield ReadClock()
-    begun: ObjectMeta | None = yield Head(
-        f"{folder}/{Instant(instant, plan.action, State.INFLIGHT).file_name}"
-    )
-    alive = found is not None and pulse_of(instant, found).is_alive(
-        now.wall_epoch_ms, otherwise_ms=otherwise_ms
-    )
     # What was begun and died can never be executed again, so there is nothing to wait for.
-    young = begun is None and now.wall_epoch_ms - parse_time(instant) < delay_ms
-    one = frozenset({instant})
-    none: frozenset[str] = frozenset()
-    seen = Evidence(alive=one if alive else none, too_young=one if young else none)
-    result = yield from decide(view, Rollback(instant, "given up"), seen=seen, owner=owner)
-    if isinstance(result, Doubtful):
-        return result.view, result.outcome.cause
-    if isinstance(result, Declined) and instant not in result.view.fold.void:
-        return result.view, result.why
-    yield from remove_files(instant, marked=False)
-    yield from remove_announcement(instant, plan.action, folder=folder)
-    return result.view, None
+    fresh = begun is None and not plan.attempt
+    if fresh and now.wall_epoch_ms - parse_time(instant) < delay_ms:
+        return f"the plan {instant} is too young to be removed"
+    taken = yield from _take_heartbeat(instant, plan, beat, mode)
+    return taken.text if isinstance(taken, NotClaimed) else taken[0]
 
 
-def remove_attempt(instant: str, attempt: int) -> Steps[tuple[str, ...]]:
-    """Delete the data files of one attempt at a plan, which their names tell, and its markers."""
+def remove_attempts(instant: str, attempts: Container[int]) -> Steps[tuple[str, ...]]:
+    """Delete the data files of some attempts at a plan, which their names tell, and markers."""
     found = yield from files_of([instant])
-    mine = tuple(sorted(key for key in found if _attempt_of(key) == attempt))
+    mine = tuple(sorted(key for key in found if attempt_of(key) in attempts))
     for key in mine:
         yield Delete(key)
     listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
     for meta in listed:
-        if _attempt_of(meta.key) == attempt:
+        if attempt_of(meta.key) in attempts:
             yield Delete(meta.key)
     return mine
 
 
-def _attempt_of(key: str) -> int | None:
-    """Return the attempt in the name of a data file or marker: the middle of its write token."""
-    name = key.rpartition("/")[2].partition(".marker.")[0].removesuffix(".cdc")
-    for piece in name.removesuffix(".parquet").split("_"):
-        token = parse_token(piece)
-        if token is not None:
-            return token.stage
-    return None
+def release_plan(
+    plan: Pending, attempt: int, held: Heartbeat, *, folder: str, over: bool
+) -> Steps[None]:
+    """Remove what an attempt of our own left; so the plan can be claimed again, unless it was.
 
-
-def release_plan(plan: Pending, attempt: int, *, folder: str) -> Steps[None]:
-    """Remove what an attempt of our own left, so that the plan can be claimed again."""
-    yield from remove_attempt(plan.instant, attempt)
-    yield from remove_announcement(plan.instant, plan.action, folder=folder, keep_plan=True)
+    `over` says that others ended the attempt: inflight and heartbeat are theirs then.
+    """
+    if not plan.undoes:
+        yield from remove_attempts(plan.instant, (attempt,))
+    if not over:
+        inflight = Instant(plan.instant, plan.action, State.INFLIGHT)
+        yield from drop_heartbeat(plan.instant, held, f"{folder}/{inflight.file_name}")

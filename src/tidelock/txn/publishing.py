@@ -22,16 +22,19 @@ from tidelock.store.contract import (
     StoredObject,
     Unclear,
 )
-from tidelock.table.timeline.instant import Instant, State
+from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.txn import checkpoint as checkpoints
 from tidelock.txn.checkpoint import CHECKPOINT_KEY, Checkpoint
 from tidelock.txn.effects import CheckHeld, Delete, DrawName, Get, Head, Pause, Put, Steps
-from tidelock.txn.entry import Commit, Content, Entry, Inline, Plan, Stored
+from tidelock.txn.entry import Commit, Content, Entry, Inline, Plan, Stored, Undo
+from tidelock.txn.fold import Fold
 from tidelock.txn.reading import look_at_checkpoint
 from tidelock.txn.view import View
 
 CHECKPOINT_EVERY: Final = 32
 """Entries between two checkpoints: what a process that comes cold has to read one by one."""
+
+CONTENT_FOLDER: Final = ".hoodie/.tidelock/content"
 
 _TRIES: Final = 6
 _PAUSE_MS: Final = 50.0
@@ -53,28 +56,35 @@ class Publisher:
         landed: list[Entry] = []
         for entry in view.unpublished():
             match entry.fact:
-                case Plan() if entry.time in view.fold.void:
-                    pass
-                case Commit() | Plan() as fact:
-                    if (yield from self._publish(entry, fact, own=entry.position == own)):
+                case Commit() | Plan() | Undo() as fact if not _is_over(view.fold, entry):
+                    try:
+                        done = yield from self._publish(entry, fact, own=entry.position == own)
+                    except DataCorrupt:
+                        # Its bytes are deleted once it is archived past: then there is nothing
+                        # to publish (C96).
+                        view = yield from look_at_checkpoint(view)
+                        if not self._is_past(view, entry):
+                            raise
+                        done = False
+                    if done:
                         landed.append(entry)
                 case _:
                     pass
-            view = replace(view, published=entry.position)
+            view = replace(view, published=max(view.published, entry.position))
         if landed:
             view = yield from self._recheck(view, landed)
         return view
 
-    def key(self, entry: Entry, fact: Commit | Plan) -> str:
+    def key(self, entry: Entry, fact: Commit | Plan | Undo) -> str:
         """Return the object that says that a commit is complete, or a plan requested."""
         said = (
             Instant(entry.time, fact.action, State.REQUESTED)
-            if isinstance(fact, Plan)
+            if isinstance(fact, Plan | Undo)
             else Instant(fact.instant, fact.action.completed, State.COMPLETED, entry.time)
         )
         return f"{self.folder}/{said.file_name}"
 
-    def _publish(self, entry: Entry, fact: Commit | Plan, *, own: bool) -> Steps[bool]:
+    def _publish(self, entry: Entry, fact: Commit | Plan | Undo, *, own: bool) -> Steps[bool]:
         key = self.key(entry, fact)
         if not own:
             head: ObjectMeta | None = yield Head(key)
@@ -85,17 +95,35 @@ class Publisher:
         return (yield from put_settled(key, body))
 
     def _recheck(self, view: View, landed: list[Entry]) -> Steps[View]:
-        """C33: a file written behind the archive's boundary is taken away again."""
+        """C33: a file written behind the archive's boundary is taken away again.
+
+        C86: so is one of what was undone, or given up, meanwhile.
+        """
         view = yield from look_at_checkpoint(view)
         for entry in landed:
-            match entry.fact:
-                case Commit(instant) as fact if instant < view.archived:
-                    yield Delete(self.key(entry, fact))
-                case Plan() as fact if entry.time < view.archived:
-                    yield Delete(self.key(entry, fact))
-                case _:
-                    pass
+            if isinstance(entry.fact, Commit | Plan | Undo) and self._is_past(view, entry):
+                yield Delete(self.key(entry, entry.fact))
         return view
+
+    def _is_past(self, view: View, entry: Entry) -> bool:
+        """Tell whether what an entry says has left the timeline, as the checkpoint knows."""
+        said = entry.fact.instant if isinstance(entry.fact, Commit) else entry.time
+        sealed = view.sealed
+        known = sealed is not None and sealed.position >= entry.position
+        return said < view.archived or (known and sealed is not None and _is_over(sealed, entry))
+
+
+def _is_over(fold: Fold, entry: Entry) -> bool:
+    """Tell whether what an entry says was undone or given up later, as `fold` knows it."""
+    match entry.fact:
+        case Commit(instant, Action.SAVEPOINT):
+            return fold.savepoints.get(instant) != entry.time
+        case Commit(instant):
+            return instant in fold.void
+        case Plan() | Undo():
+            return entry.time in fold.void
+        case _:
+            return False
 
 
 def content_bytes(content: Content) -> Steps[bytes]:
@@ -116,7 +144,7 @@ def content_bytes(content: Content) -> Steps[bytes]:
 def stored_content(instant: str, body: bytes) -> Stored:
     """Return where the bytes of a completed instant go when an entry cannot hold them."""
     digest = _digest(body)
-    return Stored(f".hoodie/.tidelock/content/{instant}-{digest[:16]}", digest, len(body))
+    return Stored(f"{CONTENT_FOLDER}/{instant}-{digest[:16]}", digest, len(body))
 
 
 def put_settled(key: str, body: bytes, mode: PutMode | None = None) -> Steps[bool]:
@@ -155,6 +183,7 @@ def write_checkpoint(view: View, *, every: int = CHECKPOINT_EVERY) -> Steps[View
         return view
     return replace(
         view,
+        sealed=view.fold,
         checkpoint=reply.version,
         checkpointed=view.position,
         boundary=max(view.boundary, view.fold.boundary),

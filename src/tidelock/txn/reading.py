@@ -95,6 +95,7 @@ def look_at_checkpoint(view: View) -> Steps[View]:
         boundary=max(view.boundary, seen.boundary),
         archived=max(view.archived, seen.archived),
         published=max(view.published, min(seen.published, view.position)),
+        sealed=seen.fold,
     )
 
 
@@ -125,4 +126,5 @@ def _from_checkpoint(found: StoredObject) -> View:
         checkpointed=fold.position,
         boundary=fold.boundary,
         archived=fold.archived,
+        sealed=fold,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from tidelock.base.errors import (
     Conflict,
-    HoldingLost,
+    Fenced,
     InvalidInput,
     OutcomeUnknown,
     TidelockError,
@@ -18,7 +18,7 @@ from tidelock.base.errors import (
 from tidelock.base.outcome import Unknown
 from tidelock.store.contract import ObjectMeta
 from tidelock.table.filegroup.view import GroupId
-from tidelock.table.timeline.instant import Instant, parse_instant
+from tidelock.table.timeline.instant import Action, Instant, parse_instant
 from tidelock.txn import heartbeat as heartbeats
 from tidelock.txn import turns
 from tidelock.txn.appending import Appended, Declined, Doubtful
@@ -33,8 +33,10 @@ from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import heartbeat_key
 from tidelock.txn.planning import release_plan
 from tidelock.txn.rules import Candidate
-from tidelock.txn.undoing import Undone, decide, remove_announcement, remove_files
+from tidelock.txn.undoing import decide, remove_announcement, remove_files
+from tidelock.txn.undorecords import Undone
 from tidelock.txn.verdict import Party, Report
+from tidelock.txn.view import View
 
 if TYPE_CHECKING:
     from tidelock.txn.transactions import Transactions
@@ -119,8 +121,16 @@ class Transaction:
         if self.phase not in (Phase.RUNNING, Phase.UNKNOWN):
             raise InvalidInput(f"{self.instant} is {self.phase.value} already")
         home = self._home
-        with home.lock.held() as check:
+        with (
+            home.observing.commit(self.instant, rebased=self._rebased) as tried,
+            home.lock.held() as check,
+            home.in_line(),
+            home.looking_at_foreign(),
+        ):
             result = home.ledger.run(self.commit_steps(draft, cleared=cleared), check)
+            tried.result = result
+        if isinstance(result, Overtaken) and self._is_over(home.ledger.view):
+            home.observing.fenced(self.instant, result.reason)
         if isinstance(result, Committed):
             home.beating.drop(self.instant)
             home.ledger.run(self.tidy_steps())
@@ -136,7 +146,10 @@ class Transaction:
         if self._home.looks_for_foreign:
             yield from self._home.ledger.refresh_steps(foreign=True)
         if self._markers:
-            self._marked = yield from remove_strays(self._begun.instant, draft.metadata)
+            attempt = self.attempt if self._plan is not None else None
+            self._marked = yield from remove_strays(
+                self._begun.instant, draft.metadata, attempt=attempt
+            )
         result = yield from self._decide(draft, cleared)
         if isinstance(result, Committed):
             self.phase = Phase.COMMITTED
@@ -167,7 +180,9 @@ class Transaction:
         )
         home = self._home
         home.beating.drop(self.instant)
-        return home.ledger.run(self.rollback_steps(fact, known))
+        undone = home.ledger.run(self.rollback_steps(fact, known))
+        home.observing.rolled_back(self.instant, fact.reason)
+        return undone
 
     def rollback_steps(self, fact: Rollback, known: tuple[str, ...] = ()) -> Steps[Undone]:
         """Return the steps of `rollback`."""
@@ -182,12 +197,17 @@ class Transaction:
                     f"nobody can tell whether {self.instant} is rolled back: {cause}",
                     hint="leave its files alone; the next clean finds out",
                 )
-            case Declined(why=why) if not self._is_over(result.view.fold):
+            case Declined(why=why) if not self._is_over(result.view):
                 raise Conflict(f"{self.instant} cannot be rolled back: {why}")
             case _:
                 pass
         self.phase = Phase.ROLLED_BACK
-        return (yield from self._remove(known))
+        return (yield from self._remove(known, over=isinstance(result, Declined)))
+
+    def is_given_up(self) -> bool:
+        """Tell whether others ended this write: it can never be committed any more."""
+        self._home.ledger.refresh()
+        return self._is_over(self._home.ledger.view)
 
     def ask_turn(
         self, groups: frozenset[GroupId], partitions: frozenset[str] = frozenset()
@@ -243,19 +263,27 @@ class Transaction:
         except TidelockError as problem:
             logger.warning("%s was not rolled back: %s", self.instant, problem)
 
-    def _is_over(self, fold: Fold) -> bool:
+    def _is_over(self, view: View) -> bool:
         """Tell whether this attempt can never be committed, whoever decided that."""
-        plan = fold.plans.get(self.instant)
+        plan = view.fold.plans.get(self.instant)
         if plan is not None:
             return (plan.attempt, plan.owner) != (self.attempt, self._home.owner)
-        return self.instant in fold.void
+        if self.instant in view.fold.void:
+            return True
+        # A later attempt at the plan was committed. An own commit is never mistaken for one.
+        facts = (entry.fact for entry in view.tail if isinstance(entry.fact, Commit))
+        return self._plan is not None and any(
+            fact.instant == self.instant and fact.attempt > self.attempt for fact in facts
+        )
 
-    def _remove(self, known: tuple[str, ...]) -> Steps[Undone]:
+    def _remove(self, known: tuple[str, ...], *, over: bool) -> Steps[Undone]:
         folder = self._home.ledger.publisher.folder
         if self._plan is not None and not self._plan.removable:
-            yield from release_plan(self._plan, self.attempt, folder=folder)
+            held = self._begun.heartbeat
+            yield from release_plan(self._plan, self.attempt, held, folder=folder, over=over)
             return Undone(self.instant, known)
-        marked = self._markers or bool(known)
+        # Whoever decided it instead may have removed markers whose files were written later.
+        marked = (self._markers or bool(known)) and not over
         undone = yield from remove_files(self.instant, marked=marked, known=known)
         yield from remove_announcement(self.instant, self._begun.instant.action, folder=folder)
         return undone
@@ -277,6 +305,7 @@ class Transaction:
             base=self.base,
             rebased=self._rebased,
             token=token or 0,
+            mark=draft.mark,
         )
         judge = Judge(candidate, self.base, cleared, home.settings.strategy)
         view = yield from home.ledger.view_steps()
@@ -293,7 +322,11 @@ class Transaction:
                 for entry in view.tail:
                     if self._is_mine(entry):
                         return self._committed(entry)
-                if self._plan is None and self.instant in view.fold.committed:
+                fold = view.fold
+                landed = self.instant in fold.committed and self.instant not in fold.void
+                facts = (entry.fact for entry in view.tail if isinstance(entry.fact, Commit))
+                others = any(fact.instant == self.instant for fact in facts)
+                if self._plan is None and landed and not others:
                     # It landed, and was folded away before this process could hear of it.
                     return (yield from self._folded())
                 if self.instant < view.fold.archived and self.instant not in view.fold.void:
@@ -302,7 +335,7 @@ class Transaction:
                 self.phase = Phase.RUNNING
                 if 0 < fact.token < view.fold.token:
                     # T9: whoever holds the lock now has committed under a larger token.
-                    raise HoldingLost(
+                    raise Fenced(
                         f"{self.instant} was not committed: {overtaken.reason}",
                         hint="commit again, with the lock taken anew",
                     )
@@ -311,10 +344,15 @@ class Transaction:
     def _folded(self) -> Steps[Committed | Unknown]:
         """Return the commit whose entry is gone. What is folded is on the timeline (C21)."""
         folder = self._home.ledger.publisher.folder
-        listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{self.instant}_")
+        listed: tuple[ObjectMeta, ...] = ()
+        try:
+            listed = yield List(f"{folder}/{self.instant}_")
+        except TidelockError as error:
+            # T5: an error of the store would say that nothing happened.
+            logger.warning("%s is committed; its completion was not read: %s", self.instant, error)
         for meta in listed:
             found = parse_instant(meta.key.removeprefix(f"{folder}/"))
-            if found is not None and found.is_completed:
+            if found is not None and found.is_completed and found.action is not Action.SAVEPOINT:
                 return Committed(self.instant, found.completion, 0, published=False)
         self.phase = Phase.UNKNOWN
         return Unknown(f"{self.instant} is committed, and its completion is not to be found")

@@ -5,44 +5,53 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.errors import Conflict, OutcomeUnknown
 from tidelock.base.ids import IdSource, SystemIds
+from tidelock.lock.alerting import Alerts
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import load_properties
 from tidelock.table.timeline.container import encode
-from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.instant import Action, format_time
 from tidelock.table.timeline.metadata import (
     OperationType,
     RequestedReplaceMetadata,
     TimelineRecord,
 )
 from tidelock.txn import turns
-from tidelock.txn.appending import Appended, Declined, Doubtful
+from tidelock.txn.appending import Appended, Declined, Doubtful, give_name_back
 from tidelock.txn.beating import Beating
 from tidelock.txn.beginning import Announcement, begin
 from tidelock.txn.committing import store_content
 from tidelock.txn.config import FailedWrites, TxnSettings
 from tidelock.txn.draft import deed_of
-from tidelock.txn.effects import Delete, Steps
-from tidelock.txn.entry import Plan
+from tidelock.txn.effects import Steps
+from tidelock.txn.entry import Commit, Plan
 from tidelock.txn.fold import Fold, Pending
-from tidelock.txn.heartbeat import Heartbeat, heartbeat_key
+from tidelock.txn.heartbeat import Heartbeat
 from tidelock.txn.ledger import Ledger
+from tidelock.txn.lining import Line
 from tidelock.txn.locking import TableLock
 from tidelock.txn.metadata_table import check_metadata_table
-from tidelock.txn.planning import NotClaimed, claim, remove_plan, schedule
-from tidelock.txn.recovery import Recovered, recover
+from tidelock.txn.observing import Observing
+from tidelock.txn.planning import NotClaimed, claim, schedule
+from tidelock.txn.recovery import Recovered, Recovery
+from tidelock.txn.rollbacks import remove_plan
 from tidelock.txn.transaction import Transaction, wait_out
 
 logger = logging.getLogger(__name__)
+
+_JUST_NOW_MS: Final = 2_000
+_NEIGHBOURS: Final = 32
+"""Ledger entries that are looked at for others who write at the same time."""
 
 
 class Transactions:
@@ -73,9 +82,18 @@ class Transactions:
             owner=owner,
         )
         self.lock = TableLock.open(given, store, clock=self.clock)
-        self.beating = Beating(store, self.settings.heartbeat_interval_ms)
+        self.observing = Observing(
+            store.uri,
+            self.ledger.owner,
+            self.clock,
+            Alerts.read(given),
+            drift_ms=self.settings.clock_skew_ms,
+        )
+        self.beating = Beating(store, self.settings.heartbeat_interval_ms, self.observing)
+        self.line = Line(store, self.clock)
         self._recovered = False
         self._last = ""
+        self._ahead_ms = 0
 
     @property
     def owner(self) -> str:
@@ -112,14 +130,27 @@ class Transactions:
             beat=self.heartbeat(str(operation), markers=markers),
             folder=self.ledger.publisher.folder,
         )
-        with self.lock.held() as check:
+        with self.observing.begin(str(operation)), self.lock.held() as check:
             if self.looks_for_foreign:
                 self.properties = load_properties(self.store)
             self.properties = check_metadata_table(self)
-            steps = self.begin_steps(what, base=base, rebased=rebased)
-            transaction = self.ledger.run(steps, check)
+            with self.looking_at_foreign():
+                steps = self.begin_steps(what, base=base, rebased=rebased)
+                transaction = self.ledger.run(steps, check)
         transaction.keep_alive()
+        self.observing.begun(transaction.instant, str(operation))
         return transaction
+
+    @contextmanager
+    def looking_at_foreign(self) -> Iterator[None]:
+        """Tell of commits without a ledger that are found in the block, run with the lock."""
+        before = self.ledger.known_position
+        since = self.clock.now().wall_epoch_ms if self.settings.has_lock else None
+        yield
+        # Who comes cold adopts what is there; that is no news.
+        if before:
+            found = self.ledger.since(before) or ()
+            self.observing.foreign(found, held_since_epoch_ms=since)
 
     def begin_steps(
         self, what: Announcement, *, base: Fold | None = None, rebased: int = 0
@@ -131,11 +162,20 @@ class Transactions:
             self._recovered = True
             yield from self.recover_steps()
         view = yield from self.ledger.view_steps()
+        if (halting := view.fold.halting) is not None:
+            raise Conflict(
+                f"the {halting.action} {halting.instant} of {self.store.uri} is not done, and takes"
+                " back commits",
+                hint=f"wait for it, or finish it with `tidelock {halting.action} TABLE execute`",
+            )
         if self.is_mixed:
             what = replace(what, skew_ms=self.settings.clock_skew_ms)
+        else:
+            what = replace(what, ahead_ms=self._ahead_ms)
         begun = yield from begin(view, what, above=self._last)
         self.ledger.adopt(begun.view)
         self._last = max(self._last, begun.instant.requested)
+        self._ahead_ms = begun.ahead_ms
         return Transaction(
             self,
             begun,
@@ -186,7 +226,7 @@ class Transactions:
                 raise OutcomeUnknown(f"the {action} may be scheduled: {outcome.cause}")
             case Appended(entry=entry):
                 yield from self.ledger.publish_steps(own=entry.position)
-                yield Delete(heartbeat_key(entry.time))
+                yield from give_name_back(entry.time, entry.nonce)
                 return result.view.fold.plans[entry.time]
 
     def claim(
@@ -206,7 +246,8 @@ class Transactions:
 
     def claim_steps(self, instant: str, beat: Heartbeat) -> Steps[Transaction | NotClaimed]:
         """Return the steps of `claim`, but for the lock around it; no thread is started."""
-        yield from self.ledger.refresh_steps()
+        # A Java executor may have completed the plan.
+        yield from self.ledger.refresh_steps(foreign=self.looks_for_foreign)
         view, result = yield from claim(
             self.ledger.view,
             instant,
@@ -214,6 +255,7 @@ class Transactions:
             folder=self.ledger.publisher.folder,
             owner=self.owner,
             otherwise_ms=self.life_ms,
+            guard=self.settings.guard,
         )
         self.ledger.adopt(view)
         if isinstance(result, NotClaimed):
@@ -227,45 +269,48 @@ class Transactions:
             plan=result.plan,
         )
 
-    def recover(self) -> Recovered:
+    def recover(self, *, delay_ms: int | None = None) -> Recovered:
         """Publish what is decided, and roll back what dead writers left unless policy says NEVER.
 
-        Only instants that no table service planned. Live writers are left alone.
+        Of plans only removable ones, with `delay_ms`, that are dead or older and not begun. Live
+        writers are left alone. What is rolled back is decided under the table's lock, and removed
+        after it.
         """
-        return self.ledger.run(self.recover_steps())
+        writes = self.settings.failed_writes is not FailedWrites.NEVER
+        recovery = Recovery(self, delay_ms, writes)
+        self.ledger.refresh()
+        if writes or delay_ms is not None:
+            self.ledger.run(recovery.look())
+            with self.lock.held() as check:
+                self.ledger.run(recovery.decide(), check)
+            self.ledger.run(recovery.carry_out())
+        self.ledger.publish()
+        report = recovery.report()
+        self.observing.recovered([undone.instant for undone in report.undone])
+        return report
 
     def recover_steps(self) -> Steps[Recovered]:
-        """Return the steps of `recover`."""
+        """Return the steps of `recover`, but for the lock."""
+        recovery = Recovery(self)
         yield from self.ledger.refresh_steps()
-        view, recovered = yield from recover(
-            self.ledger.view,
-            folder=self.ledger.publisher.folder,
-            owner=self.owner,
-            running=frozenset(self.beating.instants()),
-            otherwise_ms=self.life_ms,
-            undo=self.settings.failed_writes is not FailedWrites.NEVER,
-        )
-        self.ledger.adopt(view)
+        if self.settings.failed_writes is not FailedWrites.NEVER:
+            yield from recovery.decide()
+            yield from recovery.carry_out()
         yield from self.ledger.publish_steps()
-        return recovered
+        return recovery.report()
 
-    def remove_plan(self, instant: str, *, delay_ms: int) -> str | None:
-        """Undo a removable plan that is dead, or too old; return why not, None once it is gone."""
-        return self.ledger.run(self.remove_plan_steps(instant, delay_ms=delay_ms))
+    def remove_plan(self, instant: str, *, delay_ms: int, forced: bool = False) -> str | None:
+        """Undo a removable plan that is dead, or too old; return why not, None once it is gone.
 
-    def remove_plan_steps(self, instant: str, *, delay_ms: int) -> Steps[str | None]:
+        `forced` is for a plan that stays, but that nobody can carry out any more.
+        """
+        return self.ledger.run(self.remove_plan_steps(instant, delay_ms=delay_ms, forced=forced))
+
+    def remove_plan_steps(
+        self, instant: str, *, delay_ms: int, forced: bool = False
+    ) -> Steps[str | None]:
         """Return the steps of `remove_plan`."""
-        yield from self.ledger.refresh_steps()
-        view, problem = yield from remove_plan(
-            self.ledger.view,
-            instant,
-            folder=self.ledger.publisher.folder,
-            owner=self.owner,
-            delay_ms=delay_ms,
-            otherwise_ms=self.life_ms,
-        )
-        self.ledger.adopt(view)
-        return problem
+        return remove_plan(self, instant, delay_ms=delay_ms, forced=forced)
 
     def wait_turn(
         self, groups: frozenset[GroupId], partitions: frozenset[str] = frozenset()
@@ -286,6 +331,24 @@ class Transactions:
         view, came = self.ledger.run(steps)
         self.ledger.adopt(view)
         return came
+
+    @property
+    def is_crowded(self) -> bool:
+        """Tell whether somebody else has committed just now. A wrong clock costs some work."""
+        since = format_time(self.clock.now().wall_epoch_ms - _JUST_NOW_MS)
+        return any(
+            entry.time > since and entry.owner != self.owner and isinstance(entry.fact, Commit)
+            for entry in self.ledger.view.tail[-_NEIGHBOURS:]
+        )
+
+    def in_line(self) -> AbstractContextManager[None]:
+        """Line up before the ledger with others on this machine, if there are any.
+
+        Those who take the table's lock have stood in line for that.
+        """
+        if self.settings.has_lock or not self.is_crowded:
+            return nullcontext()
+        return self.line.held()
 
     @property
     def looks_for_foreign(self) -> bool:
@@ -333,6 +396,8 @@ class Transactions:
             host=socket.gethostname(),
             pid=os.getpid(),
             markers=markers,
+            lock=self.lock.name,
+            mode=self.settings.mode.value,
         )
 
 

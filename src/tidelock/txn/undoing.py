@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from tidelock.store.contract import ObjectMeta, StoredObject
 from tidelock.table.markers import marker_folder, parse_marker
-from tidelock.table.naming import data_file
-from tidelock.table.timeline.instant import Action, Instant, State
+from tidelock.table.naming import data_file, parse_token
+from tidelock.table.timeline.instant import Action, Instant, State, parse_instant
 from tidelock.txn.appending import Appended, Declined, Doubtful, No, append
 from tidelock.txn.effects import Delete, Get, List, Steps
-from tidelock.txn.entry import Fact, Rollback
+from tidelock.txn.entry import Claim, Entry, Fact, Rollback, Turn, Undo
 from tidelock.txn.fold import Evidence, lawful
+from tidelock.txn.footprint import Deed
 from tidelock.txn.heartbeat import heartbeat_key
-from tidelock.txn.view import View
+from tidelock.txn.reading import history
+from tidelock.txn.undorecords import Undone
+from tidelock.txn.view import View, past_of
 
 _SIDE_FILES: Final = ("MARKERS.type",)
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """What a roll-back removed."""
-
-    instant: str
-    files: tuple[str, ...] = ()
 
 
 def decide(
@@ -43,22 +37,48 @@ def decide(
     return (yield from append(view, propose, owner=owner))
 
 
+def decide_plan(
+    view: View, fact: Undo, *, base: int, seen: Evidence, owner: str
+) -> Steps[Appended | Declined[str] | Doubtful]:
+    """Append a plan to undo instants, made of the table at position `base`.
+
+    C85: what was complete is taken back only as it was found: whatever was committed or planned
+    since may stand on it.
+    """
+    older = (yield from history(view, base)) if fact.complete else ()
+    first = view.position
+
+    def propose(now: View) -> Fact | No[str]:
+        problem = lawful(fact, now.fold, seen, owner=owner)
+        if problem is not None:
+            return No(problem)
+        entries = older if now.position == first else now.since(base)
+        if fact.complete and (entries is None or base < now.fold.boundary):
+            return No("more was committed since it was planned than is remembered")
+        for entry in (entries or ()) if fact.complete else ():
+            if _stands_on_it(entry):
+                return No(f"entry {entry.position} was appended since it was planned")
+        return fact
+
+    return (yield from append(view, propose, owner=owner))
+
+
+def _stands_on_it(entry: Entry) -> bool:
+    """Tell whether an entry may rest on the table as it was before, or change what is planned."""
+    if isinstance(entry.fact, Claim | Turn | Rollback):
+        return False
+    past = past_of(entry)
+    return past is None or past.footprint.deed is not Deed.ROLLBACK
+
+
 def remove_files(instant: str, *, marked: bool, known: Iterable[str] = ()) -> Steps[Undone]:
     """Delete the data files of an instant that is void, then its markers.
 
     With `marked` every data file was announced by a marker before it was written; `known` are
     further ones. Without, all of the table is listed.
     """
-    folder = marker_folder(instant)
-    listed: tuple[ObjectMeta, ...] = yield List(folder)
-    files = set(known)
-    for meta in listed:
-        path = meta.key.removeprefix(folder)
-        marker = parse_marker(path)
-        if marker is not None:
-            files.add(marker.data_key)
-        elif not path.endswith(_SIDE_FILES):
-            files |= yield from _collected(meta.key)
+    listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
+    files = set(known) | (yield from _announced(instant, listed))
     if not marked:
         files |= yield from files_of([instant])
     for file in sorted(files):
@@ -66,6 +86,25 @@ def remove_files(instant: str, *, marked: bool, known: Iterable[str] = ()) -> St
     for meta in listed:
         yield Delete(meta.key)
     return Undone(instant, tuple(sorted(files)))
+
+
+def marked_files(instant: str) -> Steps[set[str]]:
+    """Return the data files of an instant that have a marker."""
+    listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
+    return (yield from _announced(instant, listed))
+
+
+def _announced(instant: str, listed: Iterable[ObjectMeta]) -> Steps[set[str]]:
+    folder = marker_folder(instant)
+    files: set[str] = set()
+    for meta in listed:
+        path = meta.key.removeprefix(folder)
+        marker = parse_marker(path)
+        if marker is not None:
+            files.add(marker.data_key)
+        elif not path.endswith(_SIDE_FILES):
+            files |= yield from _collected(meta.key)
+    return files
 
 
 def _collected(key: str) -> Steps[set[str]]:
@@ -90,15 +129,47 @@ def files_of(instants: Iterable[str]) -> Steps[set[str]]:
     return found
 
 
-def remove_announcement(
-    instant: str, action: Action, *, folder: str, keep_plan: bool = False
-) -> Steps[None]:
-    """Delete the instant's files on the timeline, the last state first, and its heartbeat.
+def attempt_of(key: str) -> int | None:
+    """Return the attempt in the name of a data file or marker: the middle of its write token."""
+    name = key.rpartition("/")[2].partition(".marker.")[0].removesuffix(".cdc")
+    for piece in name.removesuffix(".parquet").split("_"):
+        token = parse_token(piece)
+        if token is not None:
+            return token.stage
+    return None
 
-    With `keep_plan` the request stays, to be executed again.
+
+def remove_undone(
+    instant: str, *, folder: str, marked: bool, known: Iterable[str] = ()
+) -> Steps[Undone]:
+    """Remove everything of an instant that is void, as a whole: it may have completed.
+
+    C55: the file that says that it is complete goes first, so that readers stop looking for its
+    data files before those go.
     """
+    listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{instant}")
+    states = [
+        (found, meta.key)
+        for meta in listed
+        if (found := parse_instant(meta.key.removeprefix(f"{folder}/"))) is not None
+        and found.requested == instant
+    ]
+    states.sort(key=lambda pair: -pair[0].state)
+    actions = [found.action.value for found, _ in states if found.action is not Action.SAVEPOINT]
+    for found, key in states:
+        if found.is_completed:
+            yield Delete(key)
+    undone = yield from remove_files(instant, marked=marked, known=known)
+    for found, key in states:
+        if not found.is_completed:
+            yield Delete(key)
+    yield Delete(heartbeat_key(instant))
+    return Undone(instant, undone.files, actions[0] if actions else Action.COMMIT.value)
+
+
+def remove_announcement(instant: str, action: Action, *, folder: str) -> Steps[None]:
+    """Delete the instant's files on the timeline, the last state first, and its heartbeat."""
     requested = Instant(instant, action, State.REQUESTED)
     yield Delete(f"{folder}/{requested.started().file_name}")
-    if not keep_plan:
-        yield Delete(f"{folder}/{requested.file_name}")
+    yield Delete(f"{folder}/{requested.file_name}")
     yield Delete(heartbeat_key(instant))

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tidelock.table.filegroup.view import GroupId
 from tidelock.txn.footprint import NO_GROUPS, Deed
+from tidelock.txn.mark import Applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,4 +109,13 @@ class Refuse:
     report: Report
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The batch that this write is was applied before: there is nothing left to do."""
+
+    report: Report
+    applied: Applied
+
+
 Verdict: TypeAlias = Fine | Rebase | ReplanReplaced | CheckKeys | Yield | Refuse
+"""What the conflict rules say."""

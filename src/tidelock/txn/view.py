@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tidelock.txn.entry import Commit, Entry, Foreign
+from tidelock.txn.entry import Commit, Entry, Foreign, Undo
 from tidelock.txn.fold import Fold
+from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.rules import Past
 
 TAIL_MAX: Final = 1_024
@@ -19,7 +20,8 @@ class View:
 
     `tail` has the last entries up to the fold's position. Everything up to `published` is on the
     timeline. `checkpoint` is the version of the checkpoint last seen ("" for none),
-    `checkpointed` the position it holds, `boundary` and `archived` what it names.
+    `checkpointed` the position it holds, `boundary` and `archived` what it names; `sealed` is the
+    fold in it.
     """
 
     fold: Fold = field(default_factory=Fold)
@@ -29,6 +31,7 @@ class View:
     checkpointed: int = 0
     boundary: int = 0
     archived: str = ""
+    sealed: Fold | None = None
 
     @property
     def position(self) -> int:
@@ -79,6 +82,11 @@ def past_of(entry: Entry) -> Past | None:
                 fact.footprint,
                 fact.schema_id,
                 entry.owner,
+            )
+        case Undo(complete=True):
+            # Whoever has read what is taken back here must read the table again.
+            return Past(
+                entry.position, entry.time, entry.time, Footprint(Deed.RESTORE), owner=entry.owner
             )
         case _:
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.errors import DataCorrupt
@@ -17,7 +18,7 @@ from tidelock.txn.checkpoint import CHECKPOINT_KEY
 from tidelock.txn.checkpoint import decode as decode_checkpoint
 from tidelock.txn.early import groups_of
 from tidelock.txn.effects import World
-from tidelock.txn.entry import LEDGER_FOLDER, Commit, Entry, Rollback, Turn, position_of
+from tidelock.txn.entry import LEDGER_FOLDER, Commit, Entry, Rollback, Turn, Undo, position_of
 from tidelock.txn.heartbeat import Pulse
 from tidelock.txn.publishing import Publisher
 from tidelock.txn.reading import decoded
@@ -80,15 +81,18 @@ def writers(
     world = World(store, clock or SystemClock(), SystemIds())
     seen = world.perform(survey(folder))
     found = [
-        _writer(store, instant, seen.pulses.get(instant.requested), seen.now_epoch_ms, otherwise_ms)
+        writer_of(
+            store, instant, seen.pulses.get(instant.requested), seen.now_epoch_ms, otherwise_ms
+        )
         for instant in seen.pending
     ]
     return tuple(sorted(found, key=lambda writer: writer.instant))
 
 
-def _writer(
+def writer_of(
     store: ObjectStore, instant: Instant, pulse: Pulse | None, now_epoch_ms: int, otherwise_ms: int
 ) -> Writer:
+    """Return what a pending instant, its heartbeat and its markers tell of its writer."""
     says = pulse.says if pulse is not None else None
     return Writer(
         instant=instant.requested,
@@ -118,46 +122,64 @@ def entries(store: ObjectStore, *, after: int = 0) -> Iterator[Entry]:
 
 def conflicts(store: ObjectStore, *, after: int = 0) -> Iterator[Met]:
     """Yield who was overtaken by whom and how it ended, as the ledger tells."""
-    kept = tuple(entries(store, after=after))
-    owners = {e.fact.instant: e.owner for e in kept if isinstance(e.fact, Commit)}
+    yield from meetings(tuple(entries(store, after=after)))
+
+
+def meetings(kept: Sequence[Entry]) -> tuple[Met, ...]:
+    """Return who was overtaken by whom in these entries, in their order, and how it ended."""
+    commits = _Commits.of(kept)
+    found: list[Met] = []
     for entry in kept:
+        at = (entry.position, entry.time)
         match entry.fact:
             case Rollback(instant, reason, overtaken_by=others, groups=groups):
-                yield Met(
-                    entry.position,
-                    entry.time,
-                    instant,
-                    entry.owner,
-                    reason,
-                    others,
-                    groups,
-                    tuple(dict.fromkeys(owners[each] for each in others if each in owners)),
-                    _committed_as(instant, entry.owner, kept) if others else "",
-                )
+                rivals = commits.owners_of(others)
+                ended = commits.became(instant, entry.owner) if others else ""
+                found.append(Met(*at, instant, entry.owner, reason, others, groups, rivals, ended))
+            case Undo(instants=instants, reason=reason):
+                found += [Met(*at, instant, entry.owner, reason) for instant in instants]
             case Turn(instant, groups):
-                yield Met(
-                    entry.position,
-                    entry.time,
-                    instant,
-                    entry.owner,
-                    "asked for a turn",
-                    groups=groups,
-                    ended=_committed_as(instant, entry.owner, kept),
-                )
+                ended = commits.became(instant, entry.owner)
+                asked = "asked for a turn"
+                found.append(Met(*at, instant, entry.owner, asked, groups=groups, ended=ended))
             case _:
                 continue
+    return tuple(found)
 
 
-def _committed_as(instant: str, owner: str, kept: Iterable[Entry]) -> str:
-    """Return the commit that an overtaken write became: its owner's next one, if that rebased.
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    """Commits by instant, and those of each owner in the order of the ledger.
 
-    A writer goes on with what was overtaken before it begins anything else.
+    `latest` has the largest instant so far beside each, so that a look need not go through all.
     """
-    for entry in kept:
-        fact = entry.fact
-        if isinstance(fact, Commit) and entry.owner == owner and fact.instant > instant:
-            return fact.instant if fact.rebased else ""
-    return ""
+
+    owners: dict[str, str] = field(default_factory=dict)
+    latest: dict[str, list[str]] = field(default_factory=dict)
+    facts: dict[str, list[Commit]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kept: Iterable[Entry]) -> _Commits:
+        found = cls()
+        for entry in kept:
+            if isinstance(fact := entry.fact, Commit):
+                found.owners[fact.instant] = entry.owner
+                so_far = found.latest.setdefault(entry.owner, [])
+                so_far.append(max(fact.instant, so_far[-1]) if so_far else fact.instant)
+                found.facts.setdefault(entry.owner, []).append(fact)
+        return found
+
+    def owners_of(self, instants: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.owners[each] for each in instants if each in self.owners))
+
+    def became(self, instant: str, owner: str) -> str:
+        """Return the commit that an overtaken write became: its owner's next one, if that rebased.
+
+        A writer goes on with what was overtaken before it begins anything else.
+        """
+        at = bisect_right(self.latest.get(owner, []), instant)
+        theirs = self.facts.get(owner, [])
+        return theirs[at].instant if at < len(theirs) and theirs[at].rebased else ""
 
 
 def verify(store: ObjectStore, *, folder: str = TIMELINE_FOLDER) -> tuple[Flaw, ...]:

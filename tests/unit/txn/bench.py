@@ -103,8 +103,8 @@ class Bench:
         return result
 
     def completed(self) -> tuple[Instant, ...]:
-        """Return what the timeline says has completed."""
-        return load_timeline(self.store).completed()
+        """Return which writes the timeline says have completed."""
+        return load_timeline(self.store).writes()
 
     def pending(self) -> tuple[Instant, ...]:
         """Return what the timeline says has begun and not ended."""

@@ -142,6 +142,18 @@ def test_of_two_overwrites_only_the_later_stays(mine: Deed, other: Deed) -> None
     assert (verdict.add, verdict.drop) == (groups("n"), groups("a"))
 
 
+@pytest.mark.parametrize("mine", OVERWRITING)
+def test_an_overwrite_does_not_list_what_came_and_went_again(mine: Deed) -> None:
+    came = Past(7, EARLY, EARLY, Footprint(Deed.UPSERT, created=groups("n")))
+    went = Past(8, LATE, LATE, Footprint(Deed.DELETE_PARTITION, replaced=groups("a", "n")))
+    ours = Footprint(mine, replaced=groups("a"), created=groups("x"), intents=intents(mine))
+    verdict = judge(Candidate(LATE, ours), [came, went])
+    assert isinstance(verdict, ReplanReplaced)
+    assert (verdict.add, verdict.drop) == (frozenset(), groups("a"))
+    mended = Footprint(mine, created=groups("x"), intents=intents(mine))
+    assert judge(Candidate(LATE, mended), [came, went]) == Fine()
+
+
 def test_two_overwrites_of_an_empty_partition_do_not_both_stay() -> None:
     ours = Footprint(Deed.OVERWRITE, created=groups("x"), intents=frozenset({P}))
     theirs = Footprint(Deed.OVERWRITE, created=groups("n"), intents=frozenset({P}))
@@ -252,9 +264,17 @@ def test_a_restore_in_between_lets_nobody_through(mine: Deed) -> None:
     assert judged(Footprint(mine, groups("a")), Footprint(Deed.RESTORE)) != Fine()
 
 
-def test_a_restore_follows_nothing_it_did_not_know() -> None:
+def test_a_restore_that_is_decided_comes_to_its_end() -> None:
+    """What is in its way is looked at when it is decided; then nothing of ours can come between."""
     for other in (*WRITERS, *SERVICES, Deed.CLEAN, Deed.SAVEPOINT):
-        assert isinstance(judged(Footprint(Deed.RESTORE), Footprint(other)), Refuse)
+        assert judged(Footprint(Deed.RESTORE), Footprint(other)) == Fine()
+
+
+def test_a_partition_that_was_written_to_has_not_expired() -> None:
+    expiring = Footprint(Deed.DELETE_PARTITION, touched=groups("a"), replaced=groups("a"))
+    assert judged(expiring, Footprint(Deed.UPSERT, groups("a"))) != Fine()
+    assert judged(expiring, Footprint(Deed.UPSERT, groups("b"))) == Fine()
+    assert judged(expiring, Footprint(Deed.INSERT, created=groups("b"))) == Fine()
 
 
 def test_log_files_of_non_blocking_writers_do_not_meet() -> None:

@@ -142,7 +142,9 @@ class Sim:
 
     def remember(self) -> None:
         for entry in entries(self.bench.store, after=self.boundary):
-            if isinstance(entry.fact, Commit) and entry.position not in self.kept:
+            is_write = isinstance(entry.fact, Commit) and entry.fact.action.writes_data
+            if is_write and entry.position not in self.kept:
+                assert isinstance(entry.fact, Commit)
                 assert isinstance(entry.fact.content, Inline)
                 metadata = decode(CommitMetadata, entry.fact.content.data, where="here")
                 group, number = json.loads(metadata.extra_metadata["number"])

@@ -150,6 +150,7 @@ def test_a_heartbeat_without_anything_else_is_removed_once_it_is_old() -> None:
     bench = Bench(OCC)
     bench.store.put(heartbeat_key("20200101000000000"), b"", Create())
     home = bench.writer()
+    bench.commit_one(home, "a")
     home.recover()
     assert len(bench.keys(".hoodie/.heartbeat/")) == 1
     bench.clock.advance(DEAD_MS)

@@ -10,22 +10,24 @@ from dataclasses import dataclass, field
 from tidelock.testing.seeds import run_parts, worlds_collected
 from tidelock.testing.txnsim.plan import Fault
 from tidelock.testing.txnsim.schedule import run_schedule
+from tidelock.testing.txnsim.services.scene import run_schedule as run_service_schedule
 
 _CHUNK = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """The seeds to run."""
+    """The seeds to run; with `services`, table services run beside the writers."""
 
     start: int
     schedules: int
+    services: bool = False
 
     def chunks(self) -> Iterator[Campaign]:
         """Yield the campaign in parts that take a few seconds."""
         end = self.start + self.schedules
         for start in range(self.start, end, _CHUNK):
-            yield Campaign(start, min(_CHUNK, end - start))
+            yield Campaign(start, min(_CHUNK, end - start), self.services)
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Tally:
     events: int = 0
     commits: int = 0
     rebases: int = 0
+    services: int = 0
     took_s: float = 0.0
     fired: Counter[Fault] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -46,6 +49,7 @@ class Tally:
         self.events += other.events
         self.commits += other.commits
         self.rebases += other.rebases
+        self.services += other.services
         self.fired.update(other.fired)
         self.failures += other.failures
 
@@ -58,7 +62,7 @@ class Tally:
         rate = self.schedules / self.took_s if self.took_s else 0.0
         return (
             f"{self.schedules} schedules, {self.events} events, {self.commits} commits,"
-            f" {self.rebases} rebases, {len(self.failures)} failures,"
+            f" {self.rebases} rebases, {self.services} services, {len(self.failures)} failures,"
             f" {self.took_s:.1f} s ({rate:.0f} schedules/s)"
         )
 
@@ -66,16 +70,18 @@ class Tally:
 def run_part(campaign: Campaign) -> Tally:
     """Run the seeds of `campaign` in this process."""
     tally = Tally()
+    run = run_service_schedule if campaign.services else run_schedule
     with worlds_collected():
         for seed in range(campaign.start, campaign.start + campaign.schedules):
-            outcome = run_schedule(seed)
+            outcome = run(seed)
             tally.schedules += 1
             tally.events += outcome.events
             tally.commits += outcome.commits
             tally.rebases += outcome.rebases
+            tally.services += outcome.services
             tally.fired.update(outcome.fired)
             if outcome.violations:
-                tally.failures.append(f"{outcome.plan.replay}  # {outcome.violations[0]}")
+                tally.failures.append(f"{outcome.replay}  # {outcome.violations[0]}")
             if seed % 16 == 0:
                 gc.collect()
     return tally

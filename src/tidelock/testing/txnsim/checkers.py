@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import parse_instant
+from tidelock.testing.txnsim.truth import table_at
 from tidelock.testing.txnsim.witness import PARTITION, History, WitnessedStore
 
 
 def violations(history: History, store: WitnessedStore) -> Iterator[str]:
     """Yield every promise that does not hold."""
     yield from history.broken
-    yield from _answers(history)
+    yield from answers(history)
     yield from _contents(history, store)
     yield from _left_over(history, store)
 
 
-def _answers(history: History) -> Iterator[str]:
+def answers(history: History) -> Iterator[str]:
     """T5: acknowledged is committed once; failed is not; and no write is committed twice."""
     for told in history.told:
         done = [instant for instant in told.instants if instant in history.position]
@@ -35,27 +36,24 @@ def _answers(history: History) -> Iterator[str]:
 
 def _contents(history: History, store: WitnessedStore) -> Iterator[str]:
     """T4, T12, T14: the newest version of each file group has every update, in ledger order."""
-    owner = {instant: told for told in history.told for instant in told.instants}
-    latest: dict[str, str] = {}
-    expected: dict[str, list[str]] = {}
-    for _, commit in history.commits:
-        told = owner[commit.instant]
-        latest.update(history.files[commit.instant])
-        for key in told.keys:
-            expected.setdefault(key, []).append(told.write)
+    truth = table_at(history)
     found: dict[str, list[str]] = {}
-    for group, path in sorted(latest.items()):
-        stored = store.peek(path)
-        if stored is None:
-            yield f"T12: {path} is committed and gone"
-            continue
-        for key, writes in json.loads(stored.body).items():
+    for group, paths in sorted(truth.files.items()):
+        held: dict[str, list[str]] = {}
+        for path in paths:
+            stored = store.peek(path)
+            if stored is None:
+                yield f"T12: {path} is committed and gone"
+                continue
+            for key, writes in json.loads(stored.body).items():
+                held[key] = [*held.get(key, ()), *writes]
+        for key, writes in held.items():
             if key in found:
                 yield f"T4: {key} is in two file groups, one is {group}"
             found[key] = writes
-    for key, writes in sorted(expected.items()):
-        if found.get(key) != writes:
-            yield f"T14: {key} has {found.get(key)}, the ledger says {writes}"
+    for key in sorted(truth.rows.keys() | found.keys()):
+        if found.get(key) != truth.rows.get(key):
+            yield f"T14: {key} has {found.get(key)}, the ledger says {truth.rows.get(key)}"
 
 
 def _left_over(history: History, store: WitnessedStore) -> Iterator[str]:

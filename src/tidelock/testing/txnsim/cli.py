@@ -7,23 +7,24 @@ from collections.abc import Sequence
 
 from tidelock.testing.txnsim.campaign import Campaign, run_campaign
 from tidelock.testing.txnsim.schedule import run_schedule
+from tidelock.testing.txnsim.services.scene import run_schedule as run_service_schedule
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what was asked for; return 1 if anything does not hold."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
-        return _replay(options.seed)
-    campaign = Campaign(options.start, options.schedules)
+        return _replay(options.seed, services=options.services)
+    campaign = Campaign(options.start, options.schedules, options.services)
     done = run_campaign(campaign, processes=options.processes, say=_say)
     _say(done.table())
     _say(done.summary())
     return 1 if done.failures else 0
 
 
-def _replay(seed: int) -> int:
+def _replay(seed: int, *, services: bool) -> int:
     trace: list[str] = []
-    outcome = run_schedule(seed, trace)
+    outcome = (run_service_schedule if services else run_schedule)(seed, trace)
     for line in trace:
         _say(line)
     for violation in outcome.violations:
@@ -37,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Simulate many writers of one table.",
     )
     parser.add_argument("--seed", type=int, help="replay one schedule and print its trace")
+    parser.add_argument("--services", action="store_true", help="with table services")
     parser.add_argument("--schedules", type=int, default=1_000, help="how many to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed (to go on from)")
     parser.add_argument("--processes", type=int, default=2, help="how many at a time")

@@ -10,13 +10,29 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
+from typing import Any
 
 OLD_KEYS = ("k1", "k2", "k3")
 """Keys of the table at the start: k1 and k2 in one file group, k3 in another."""
 
 NEW_KEYS = ("n1", "n2")
+KEYS = (*OLD_KEYS, *NEW_KEYS)
 
 WRITERS = 3
+
+
+class Kind(Enum):
+    """What a write does: merge keys, add log files unread, or replace the partition."""
+
+    UPSERT = "upsert"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    CLEAR = "delete partition"
+
+    @property
+    def overwrites(self) -> bool:
+        """Tell whether nothing of what was there is left."""
+        return self in (Kind.OVERWRITE, Kind.CLEAR)
 
 
 class Fault(Enum):
@@ -57,13 +73,19 @@ BY_NEMESIS = (Fault.CLOCK, Fault.CRASH)
 _SWITCHES = (*ON_REQUESTS, *BY_NEMESIS, Fault.PAUSE, Fault.ARCHIVE)
 _SHARE = {Fault.STALE: 0.1, Fault.PAUSE: 0.6, Fault.ARCHIVE: 0.4}
 _USUAL_SHARE = 0.35
+_MIXED_SHARE = 0.3
+_LEASE_SHARE = 0.15
 
 HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The terms of one schedule. `jobs` has for each writer the keys of its writes, in order."""
+    """The terms of one schedule.
+
+    `jobs` has for each writer the keys of its writes, in order, and `kinds` what each of them does;
+    empty if all of them upsert. With `lease_ms` writers take a lock that expires after so long.
+    """
 
     seed: int
     faults: tuple[Fault, ...]
@@ -78,6 +100,9 @@ class Plan:
     recovers: bool
     clock_offsets_ms: tuple[float, ...]
     jobs: tuple[tuple[tuple[str, ...], ...], ...]
+    kinds: tuple[tuple[Kind, ...], ...]
+    bucketed: bool
+    lease_ms: float
 
     @property
     def replay(self) -> str:
@@ -109,8 +134,24 @@ def draw(seed: int) -> tuple[Plan, random.Random]:
         recovers=rng.random() < 0.5,
         clock_offsets_ms=tuple((2 * rng.random() - 1) * spread_ms for _ in range(WRITERS)),
         jobs=tuple(_jobs(rng) for _ in range(WRITERS)),
+        **_mixture(seed),
     )
     return plan, rng
+
+
+def _mixture(seed: int) -> dict[str, Any]:
+    """Return what is drawn apart from the rest, so that one seed's faults stay what they are."""
+    rng = random.Random(f"mixture {seed}")
+    mixed, bucketed = rng.random() < _MIXED_SHARE, rng.random() < 0.5
+    usual = (Kind.UPSERT, Kind.UPSERT, Kind.OVERWRITE, Kind.CLEAR)
+    drawn = (*usual, Kind.APPEND, Kind.APPEND, Kind.APPEND) if bucketed else usual
+    kinds = tuple(tuple(rng.choice(drawn) for _ in range(2)) for _ in range(WRITERS))
+    lease_ms = rng.choice((400.0, 2_000.0)) if rng.random() < _LEASE_SHARE else 0.0
+    return {
+        "kinds": kinds if mixed else (),
+        "bucketed": mixed and bucketed,
+        "lease_ms": lease_ms,
+    }
 
 
 def _jobs(rng: random.Random) -> tuple[tuple[str, ...], ...]:

@@ -9,23 +9,30 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from tidelock.base.errors import TidelockError
+from tidelock.lock.provider import LockProvider
 from tidelock.store.contract import Create
 from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import load_properties
 from tidelock.table.snapshot import open_table
 from tidelock.testing.txnsim.archiver import Archiver
 from tidelock.testing.txnsim.checkers import violations
+from tidelock.testing.txnsim.lease import Lease, LeaseLock
+from tidelock.testing.txnsim.mixed import MixedWriter
 from tidelock.testing.txnsim.plan import HOUR_MS, OLD_KEYS, Fault, Plan, draw
+from tidelock.testing.txnsim.truth import table_at
 from tidelock.testing.txnsim.witness import History, Told, WitnessedStore
 from tidelock.testing.txnsim.world import World
 from tidelock.testing.txnsim.writer import Writer
+from tidelock.txn.locking import TableLock
 
 _DISTURBED_MS = 12_000.0
 _PATIENCE_MS = 120_000.0
 _EVENTS_MAX = 30_000
-_PROPERTIES = "".join(
+_LOCK_WAIT_MS = 3_000
+PROPERTIES = "".join(
     f"{key}={value}\n"
     for key, value in {
         "hoodie.table.name": "sim",
@@ -51,6 +58,8 @@ class Outcome:
     commits: int
     rebases: int
     fired: Counter[Fault]
+    services: int = 0
+    replay: str = ""
 
 
 def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
@@ -59,7 +68,7 @@ def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
     scene = Scene(plan, rng, trace)
     if trace is not None:
         trace.append(f"{plan}")
-    with _quiet():
+    with quiet("tidelock.txn"):
         try:
             scene.play()
         except Exception as error:
@@ -77,6 +86,7 @@ def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
         len(history.position),
         sum(len(told.instants) - 1 for told in history.told if told.instants),
         scene.world.fired,
+        replay=plan.replay,
     )
 
 
@@ -89,7 +99,10 @@ class Scene:
         self.world = World(plan, rng, trace)
         self.history = History()
         self.store = WitnessedStore(self.world, self.history)
-        self.store.put(".hoodie/hoodie.properties", _PROPERTIES, Create())
+        merged = PROPERTIES.replace(b"COPY_ON_WRITE", b"MERGE_ON_READ")
+        properties = merged if plan.bucketed else PROPERTIES
+        self.store.put(".hoodie/hoodie.properties", properties, Create())
+        self.lease = Lease(plan.lease_ms)
         self.properties: TableProperties = load_properties(self.store)
         self.todo: list[list[Told]] = []
         self.writers: list[Writer] = []
@@ -99,6 +112,8 @@ class Scene:
         self._fill()
         for index, jobs in enumerate(self.plan.jobs):
             todo = [Told(f"w{index}x{n}", keys) for n, keys in enumerate(jobs)]
+            for n, told in enumerate(todo if self.plan.kinds else ()):
+                told.kind = self.plan.kinds[index][n]
             self.history.told += todo
             self.todo.append(todo)
             self.writers.append(self._writer(index, delay_ms=self.world.random() * 100))
@@ -121,22 +136,27 @@ class Scene:
         return all(writer.idle for writer in self.writers)
 
     def _writer(self, index: int, *, delay_ms: float, life: int = 0) -> Writer:
-        offset_ms = self.plan.clock_offsets_ms[index]
-        writer = Writer(
-            self.world,
-            f"w{index}" + (f".{life}" if life else ""),
-            self.store,
-            self.history,
-            self.properties,
-            offset_ms=offset_ms,
-        )
+        name = f"w{index}" + (f".{life}" if life else "")
+        writer = self._process(name, offset_ms=self.plan.clock_offsets_ms[index])
         todo = self.todo[index]
         writer.start(lambda: writer.work(todo), delay_ms=delay_ms)
         return writer
 
+    def _process(self, name: str, *, offset_ms: float) -> Writer:
+        kind = MixedWriter if self.plan.kinds else Writer
+        writer = kind(
+            self.world, name, self.store, self.history, self.properties, offset_ms=offset_ms
+        )
+        if self.plan.lease_ms:
+            lock = LeaseLock(self.lease, writer)
+            writer.start(lock.renew)
+            provider = cast("LockProvider", lock)
+            writer.txns.lock = TableLock(provider, writer, wait_ms=_LOCK_WAIT_MS, retries=0)
+        return writer
+
     def _alone(self, name: str, told: Told | None) -> None:
         """Let one steady process do something while nobody else does."""
-        writer = Writer(self.world, name, self.store, self.history, self.properties, offset_ms=0.0)
+        writer = self._process(name, offset_ms=0.0)
         writer.steady = True
 
         def life() -> None:
@@ -209,25 +229,24 @@ class Scene:
     def _read_as_hudi(self) -> None:
         """T4: what the format's reader takes for the table is what the ledger says it is."""
         history = self.history
-        latest = {
-            group: key
-            for entry, _ in history.commits
-            for group, key in history.files[entry.fact.instant].items()  # type: ignore[union-attr]
-        }
+        latest = table_at(history).files
         try:
             slices = open_table(self.store).slices()
         except TidelockError as error:
             history.broken.append(f"T13: the table cannot be opened: {error}")
             return
-        shown = {piece.file_id: piece.base.key for piece in slices if piece.base is not None}
+        shown = {
+            piece.file_id: tuple(file.key for file in (piece.base, *piece.logs) if file is not None)
+            for piece in slices
+        }
         if shown != latest:
             history.broken.append(f"T4: Hudi's reader sees {shown}, not {latest}")
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet(name: str) -> Iterator[None]:
     """Keep what production code would tell an operator out of thousands of runs."""
-    logger = logging.getLogger("tidelock.txn")
+    logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

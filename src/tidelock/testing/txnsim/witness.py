@@ -15,11 +15,20 @@ from tidelock.store.memory import MemoryStore
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import parse_instant
-from tidelock.testing.txnsim.plan import Fault
+from tidelock.testing.txnsim.plan import Fault, Kind
 from tidelock.testing.txnsim.world import World
 from tidelock.txn import checkpoint as checkpoints
 from tidelock.txn.checkpoint import CHECKPOINT_KEY
-from tidelock.txn.entry import LEDGER_FOLDER, Boundary, Commit, Entry, Rollback, decode, position_of
+from tidelock.txn.entry import (
+    LEDGER_FOLDER,
+    Boundary,
+    Commit,
+    Entry,
+    Rollback,
+    Undo,
+    decode,
+    position_of,
+)
 
 PARTITION = "p"
 
@@ -35,6 +44,7 @@ class Told:
     doubted: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     ended: bool = False
+    kind: Kind = Kind.UPSERT
 
 
 @dataclass(slots=True)
@@ -55,8 +65,12 @@ class History:
 
     @property
     def commits(self) -> list[tuple[Entry, Commit]]:
-        """Every commit, in order."""
-        return [(e, e.fact) for e in self.ledger if isinstance(e.fact, Commit)]
+        """Every commit of a write, in order."""
+        return [
+            (e, e.fact)
+            for e in self.ledger
+            if isinstance(e.fact, Commit) and e.fact.action.writes_data
+        ]
 
     def begin(self, told: Told, instant: str) -> None:
         """Note that a write was given an instant. T1: nobody else ever had it."""
@@ -181,6 +195,8 @@ class WitnessedStore(MemoryStore):
                 history.position[instant] = entry.position
             case Rollback(instant=instant, attempt=None):
                 history.void.add(instant)
+            case Undo(instants=instants):
+                history.void.update(instants)
             case _:
                 pass
         for told in history.told:
@@ -194,7 +210,10 @@ class WitnessedStore(MemoryStore):
         fold = checkpoints.decode(body, where=CHECKPOINT_KEY).fold
         told = history.ledger[: fold.position]
         committed = {e.fact.instant for e in told if isinstance(e.fact, Commit)}
-        void = {e.fact.instant for e in told if isinstance(e.fact, Rollback)}
+        void = {
+            e.fact.instant for e in told if isinstance(e.fact, Rollback) and e.fact.attempt is None
+        }
+        void |= {i for e in told if isinstance(e.fact, Undo) for i in e.fact.instants}
         allowed = max([e.fact.position for e in told if isinstance(e.fact, Boundary)], default=0)
         if len(told) != fold.position or (set(fold.committed), set(fold.void)) != (committed, void):
             self._break(f"T10: {who} wrote a checkpoint that differs from the entries it folds")
@@ -237,9 +256,17 @@ def judged(history: History, entry: Entry) -> list[str]:
     fact = entry.fact
     if isinstance(fact, Commit | Rollback) and fact.instant in history.position:
         broken.append(f"T3: {fact.instant} was committed before")
+    if isinstance(fact, Undo):
+        broken += [
+            f"T3: {instant} was committed or rolled back before"
+            for instant in fact.instants
+            if instant in history.position or instant in history.void
+        ]
     if isinstance(fact, Commit):
         if fact.instant in history.void:
             broken.append(f"T3: {fact.instant} was rolled back before")
+        if 0 < fact.token < max((past.token for _, past in history.commits), default=0):
+            broken.append(f"T9: {fact.instant} was committed under the old token {fact.token}")
         if entry.time <= fact.instant:
             broken.append(f"T2: {fact.instant} completed at {entry.time}")
         broken += _met(history, fact)
@@ -251,10 +278,14 @@ def _met(history: History, fact: Commit) -> list[str]:
     mine = fact.footprint
     for other, past in history.commits:
         theirs = past.footprint
-        groups = (mine.touched | mine.created) & (theirs.touched | theirs.created)
-        keys = _keys(fact) & _keys(past)
+        # Log files written without reading their group lie on top of whatever is there.
+        unread = mine.appended if mine.nonblocking else frozenset()
+        groups = ((mine.touched | mine.created) & (theirs.touched | theirs.created)) - unread
+        gone = mine.touched & theirs.replaced
+        # What an overwrite inserts takes the place of whatever had the key.
+        keys = set() if mine.intents else _keys(fact) & _keys(past)
         if other.position > fact.base:
-            if groups:
+            if groups or gone:
                 broken.append(f"T14: {fact.instant} does not contain {past.instant}")
             if keys:
                 broken.append(f"T4: {fact.instant} and {past.instant} both inserted {sorted(keys)}")

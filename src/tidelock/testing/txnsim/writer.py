@@ -13,12 +13,14 @@ from tidelock.base.errors import OutcomeUnknown, TidelockError
 from tidelock.base.ids import SeededIds
 from tidelock.base.outcome import Landed, Unknown
 from tidelock.store.contract import Busy, Create, Refused, Unclear
+from tidelock.table.filegroup.view import GroupId
 from tidelock.table.markers import IoType, Marker, marker_folder
 from tidelock.table.naming import WriteToken, base_name, data_file
 from tidelock.table.properties import TableProperties
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import CommitMetadata, OperationType, WriteStat
 from tidelock.testing.txnsim.network import Client
+from tidelock.testing.txnsim.plan import Kind
 from tidelock.testing.txnsim.witness import PARTITION, History, Told, WitnessedStore
 from tidelock.testing.txnsim.world import Process, World
 from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken
@@ -26,7 +28,7 @@ from tidelock.txn.fold import Fold
 from tidelock.txn.publishing import write_checkpoint
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
-from tidelock.txn.verdict import Rebase
+from tidelock.txn.verdict import Rebase, ReplanReplaced
 
 BEAT_MS = 1_000
 ROUNDS_MAX = 40
@@ -40,10 +42,13 @@ class Written:
     """The file groups of one attempt: what each holds, its key, and whether it is new."""
 
     base: Fold
+    kind: Kind = Kind.UPSERT
     contents: dict[str, Content] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     inserted: set[str] = field(default_factory=set)
     keys: dict[str, str] = field(default_factory=dict)
+    logs: set[str] = field(default_factory=set)
+    replaced: frozenset[GroupId] = frozenset()
 
 
 class Writer(Process):
@@ -102,6 +107,16 @@ class Writer(Process):
         except TidelockError as error:
             self.world.say(self.name, f"recovers nothing: {error}")
 
+    def action(self, told: Told) -> Action:
+        """Return what the timeline calls the write."""
+        del told
+        return Action.COMMIT
+
+    def operation(self, told: Told) -> OperationType:
+        """Return what Hudi calls the operation."""
+        del told
+        return OperationType.UPSERT
+
     def _upsert(self, told: Told) -> None:
         healthy = turn = 0
         while healthy < ROUNDS_MAX:
@@ -112,8 +127,8 @@ class Writer(Process):
             try:
                 written = self._prepare(told)
                 txn = self.txns.begin(
-                    Action.COMMIT,
-                    OperationType.UPSERT,
+                    self.action(told),
+                    self.operation(told),
                     base=written.base,
                     markers=self.world.plan.markers,
                     rebased=turn - 1,
@@ -151,7 +166,7 @@ class Writer(Process):
             case Unknown():
                 told.doubted.add(txn.instant)
                 return True
-            case Overtaken(verdict=Rebase()):
+            case Overtaken(verdict=Rebase() | ReplanReplaced()):
                 self.history.fail(told, txn.instant)
                 self._undo(told, txn, written, result)
                 return False
@@ -160,17 +175,19 @@ class Writer(Process):
                 return True
 
     def _commit(self, txn: Transaction, written: Written) -> CommitResult:
-        draft = self._draft(written)
-        result = txn.commit(draft)
+        result, draft = self._tried(txn, self._draft(written))
         for _ in range(_ASK_AGAIN):
             if not isinstance(result, Unknown):
                 break
             self.sleep_ms(50)
             try:
-                result = txn.commit(draft)
+                result, draft = self._tried(txn, draft)
             except TidelockError as error:
                 self.world.say(self.name, f"{txn.instant} is still unknown: {error}")
         return result
+
+    def _tried(self, txn: Transaction, draft: CommitDraft) -> tuple[CommitResult, CommitDraft]:
+        return txn.commit(draft), draft
 
     def _undo(
         self, told: Told, txn: Transaction, written: Written, overtaken: Overtaken | None
@@ -232,7 +249,7 @@ class Writer(Process):
 
     def _write(self, told: Told, txn: Transaction, written: Written) -> None:
         for slot, (group, content) in enumerate(sorted(written.contents.items())):
-            name = base_name(group, WriteToken(slot, txn.attempt, 0), txn.instant)
+            name = self._name(group, slot, txn, written)
             written.keys[group] = f"{PARTITION}/{name}"
             self.history.files.setdefault(txn.instant, {})[group] = written.keys[group]
             if self.world.plan.markers:
@@ -241,6 +258,10 @@ class Writer(Process):
                 self._create(f"{marker_folder(txn.instant)}{marker.path}", b"")
             self._create(written.keys[group], json.dumps(content).encode())
         del told
+
+    def _name(self, group: str, slot: int, txn: Transaction, written: Written) -> str:
+        del written
+        return base_name(group, WriteToken(slot, txn.attempt, 0), txn.instant)
 
     def _create(self, key: str, body: bytes) -> None:
         for _ in range(6):

@@ -1,0 +1,251 @@
+"""One schedule with services: disturb everybody for a while, heal the world, mend, and check."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tidelock.base.errors import TidelockError
+from tidelock.operation.reads import snapshot_now
+from tidelock.store.contract import Create
+from tidelock.table.properties_file import load_properties
+from tidelock.tableservice.archive import execute as archiving
+from tidelock.testing.txnsim.plan import OLD_KEYS, Fault, Plan, draw
+from tidelock.testing.txnsim.schedule import PROPERTIES, Outcome, quiet
+from tidelock.testing.txnsim.services.actors import (
+    Actor,
+    Archivist,
+    Cleaner,
+    Executor,
+    UpsertWriter,
+)
+from tidelock.testing.txnsim.services.checking import violations
+from tidelock.testing.txnsim.services.terms import Terms, draw_terms
+from tidelock.testing.txnsim.services.truth import Truth, rows_of
+from tidelock.testing.txnsim.services.watching import WatchedStore
+from tidelock.testing.txnsim.witness import Told
+from tidelock.testing.txnsim.world import World
+
+_DISTURBED_MS = 8_000.0
+_PATIENCE_MS = 120_000.0
+_EVENTS_MAX = 30_000
+_LIFE_MS = 2_000.0
+_WRITERS = 2
+
+
+def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
+    """Run the schedule of `seed` to its end and check everything that happened."""
+    plan, rng = draw(seed)
+    terms = draw_terms(rng)
+    scene = ServiceScene(plan, terms, rng, trace)
+    if trace is not None:
+        trace.append(f"{plan} {terms}")
+    with quiet("tidelock"), _kept_entries(terms.kept_entries):
+        try:
+            scene.play()
+        except Exception as error:
+            # Whatever it is, the seed that leads to it must not be lost.
+            scene.truth.broken.append(f"{type(error).__name__}: {error}")
+            if trace is not None:
+                trace.append(traceback.format_exc())
+        finally:
+            scene.world.end()
+    truth = scene.truth
+    return Outcome(
+        plan,
+        tuple(violations(truth, scene.store)),
+        scene.world.events,
+        len(truth.position),
+        sum(len(told.instants) - 1 for told in truth.told if told.instants),
+        scene.world.fired,
+        services=truth.services,
+        replay=f"{plan.replay} --services",
+    )
+
+
+class ServiceScene:
+    """The table, those who work on it, and what strikes them."""
+
+    def __init__(
+        self, plan: Plan, terms: Terms, rng: random.Random, trace: list[str] | None
+    ) -> None:
+        """Set up an empty table."""
+        self.plan = plan
+        self.terms = terms
+        self.world = World(plan, rng, trace)
+        self.truth = Truth()
+        self.store = WatchedStore(self.world, self.truth, retained=terms.retained)
+        kind = b"MERGE_ON_READ" if terms.logs else b"COPY_ON_WRITE"
+        body = PROPERTIES.replace(b"COPY_ON_WRITE", kind)
+        self.store.put(".hoodie/hoodie.properties", body, Create())
+        self.properties = load_properties(self.store)
+        self.cast: list[tuple[Actor, Callable[[], Actor]]] = []
+        self.lives = 0
+
+    def play(self) -> None:
+        """Fill the table, let everybody work, heal, and let a last process mend what is left."""
+        self._fill()
+        self._enter()
+        world = self.world
+        world.at(world.now + self.plan.nemesis_every_ms, self._strike)
+        world.run(until_ms=world.now + _DISTURBED_MS, events_max=_EVENTS_MAX, done=self._all_idle)
+        world.healed = True
+        world.say("world", "heals")
+        if not world.run(
+            until_ms=world.now + _PATIENCE_MS, events_max=_EVENTS_MAX, done=self._all_idle
+        ):
+            self.truth.broken.append("liveness: somebody does not end in a healthy world")
+        world.end()
+        world.drain()
+        self._mend()
+
+    def _all_idle(self) -> bool:
+        return all(actor.idle for actor, _ in self.cast)
+
+    def _enter(self) -> None:
+        for number in range(_WRITERS):
+            jobs = self.plan.jobs[number][: self.terms.jobs]
+            todo = [Told(f"w{number}x{n}", keys) for n, keys in enumerate(jobs)]
+            self.truth.told += todo
+            self._add(lambda number=number, todo=todo: self._writer(number, todo))  # type: ignore[misc]
+        for number in range(2):
+            self._add(lambda number=number: self._serving(Executor, f"x{number}"))  # type: ignore[misc]
+        if self.terms.cleans:
+            self._add(lambda: self._serving(Cleaner, "clean"))
+        if self.terms.archives and Fault.STALE not in self.plan.faults:
+            self._add(lambda: self._serving(Archivist, "archive"))
+
+    def _add(self, make: Callable[[], Actor]) -> None:
+        self.cast.append((make(), make))
+
+    def _named(self, name: str) -> str:
+        self.lives += 1
+        return f"{name}.{self.lives}"
+
+    def _writer(self, number: int, todo: list[Told]) -> Actor:
+        offset_ms = self.plan.clock_offsets_ms[number]
+        name = self._named(f"w{number}")
+        writer = UpsertWriter(
+            self.world, name, self.store, self.properties, self.terms, offset_ms=offset_ms
+        )
+        writer.start(lambda: writer.work(todo), delay_ms=self.world.random() * 300)
+        return writer
+
+    def _serving(self, kind: type[Executor | Cleaner | Archivist], name: str) -> Actor:
+        offset_ms = self.plan.clock_offsets_ms[2]
+        actor = kind(
+            self.world,
+            self._named(name),
+            self.store,
+            self.properties,
+            self.terms,
+            offset_ms=offset_ms,
+        )
+        actor.start(actor.serve, delay_ms=self.world.random() * 300)
+        return actor
+
+    def _strike(self) -> None:
+        world = self.world
+        if world.healed:
+            return
+        world.at(world.now + self.plan.nemesis_every_ms * 2 * world.random(), self._strike)
+        index = world.rng.randrange(len(self.cast))
+        actor, make = self.cast[index]
+        if actor.idle:
+            return
+        if Fault.CRASH in self.plan.faults and world.random() < 0.5:
+            world.fire(Fault.CRASH)
+            world.say(actor.name, "is killed")
+            actor.kill()
+            self._abandon(actor)
+            world.fire(Fault.RESTART)
+            self.cast[index] = (make(), make)
+        elif Fault.CLOCK in self.plan.faults:
+            world.fire(Fault.CLOCK)
+            actor.offset_ms = (2 * world.random() - 1) * world.rng.choice((100, 5_000, 60_000))
+            world.say(actor.name, f"has its clock moved to {actor.offset_ms:.0f} ms off")
+
+    def _abandon(self, actor: Actor) -> None:
+        """Nobody is left to be told how the current write ended."""
+        number = actor.name.partition(".")[0]
+        for told in self.truth.told:
+            if told.write.startswith(f"{number}x") and not told.ended:
+                told.doubted |= set(told.instants) - told.failed
+                told.ended = bool(told.acked or told.doubted)
+                return
+
+    def _fill(self) -> None:
+        told = Told("first", OLD_KEYS)
+        self.truth.told.append(told)
+        writer = UpsertWriter(self.world, "first", self.store, self.properties, self.terms)
+        self._alone(writer, lambda: writer.work([told]))
+
+    def _alone(self, actor: Actor, act: Callable[[], object]) -> None:
+        """Let one steady process do something while nobody else does."""
+        actor.steady = True
+
+        def life() -> None:
+            act()
+            actor.idle = True
+
+        actor.start(life)
+        if not self.world.run(
+            until_ms=self.world.now + _PATIENCE_MS,
+            events_max=self.world.events + 4_000,
+            done=lambda: actor.idle,
+        ):
+            self.truth.broken.append(f"liveness: {actor.name} does not end")
+        actor.kill()
+
+    def _mend(self) -> None:
+        """A heartbeat's life later, one cycle of every service; then one more write (S10, S9)."""
+        truth = self.truth
+        self.world.now += _LIFE_MS + 1_000
+        before = rows_of(truth.state(), self.store.body)
+        mender = Cleaner(self.world, "mender", self.store, self.properties, self.terms)
+        self._alone(mender, mender.once)
+        executor = Executor(self.world, "executor", self.store, self.properties, self.terms)
+        self._alone(executor, executor.cycle)
+        if truth.plans:
+            # What the executor could not carry out, it has given up; a clean ends that.
+            again = Cleaner(self.world, "again", self.store, self.properties, self.terms)
+            self._alone(again, again.once)
+        truth.broken += [
+            f"S10: the {p.action} {i} is still pending" for i, p in truth.plans.items()
+        ]
+        if rows_of(truth.state(), self.store.body) != before:
+            truth.broken.append("S9: a cycle of services changed the rows")
+        told = Told("last", OLD_KEYS)
+        truth.told.append(told)
+        writer = UpsertWriter(self.world, "last", self.store, self.properties, self.terms)
+        self._alone(writer, lambda: writer.work([told]))
+        self._look_as_readers_do()
+
+    def _look_as_readers_do(self) -> None:
+        """G1, V1-V6: what the format's reader takes for the table is what the ledger says it is."""
+        truth = self.truth
+        try:
+            slices = snapshot_now(self.store).slices()
+        except TidelockError as error:
+            truth.broken.append(f"T13: the table cannot be opened: {error}")
+            return
+        shown = {
+            piece.file_id: {piece.base.key if piece.base else "", *(log.key for log in piece.logs)}
+            for piece in slices
+        }
+        wanted = {group: {piece.base, *piece.logs} for group, piece in truth.state().items()}
+        if shown != wanted:
+            truth.broken.append(f"G1: readers see {shown}, not {wanted}")
+
+
+@contextmanager
+def _kept_entries(count: int) -> Iterator[None]:
+    """Let the archive that ships keep fewer entries than a simulation ever has."""
+    kept = archiving.ENTRIES_KEPT
+    archiving.ENTRIES_KEPT = count  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        archiving.ENTRIES_KEPT = kept  # type: ignore[misc]

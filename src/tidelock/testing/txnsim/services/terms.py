@@ -1,0 +1,38 @@
+"""What a schedule with services has beside the faults: drawn from the same seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one schedule.
+
+    `logs`: writers append log files, and compactions merge them. `turns` is how often each executor
+    looks for work. `expires_min` is after how many minutes a clean removes a plan nobody began.
+    """
+
+    logs: bool
+    jobs: int
+    turns: int
+    cleans: int
+    archives: int
+    retained: int
+    expires_min: int
+    kept_entries: int
+
+
+def draw_terms(rng: random.Random) -> Terms:
+    """Draw the terms."""
+    return Terms(
+        logs=rng.random() < 0.6,
+        jobs=rng.choice((1, 2)),
+        turns=rng.choice((1, 2)),
+        cleans=rng.choice((0, 1, 1)),
+        archives=rng.choice((0, 0, 0, 1)),
+        retained=rng.choice((1, 2)),
+        expires_min=rng.choice((0, 0, 60)),
+        kept_entries=rng.choice((4, 512)),
+    )
