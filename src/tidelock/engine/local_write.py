@@ -239,6 +239,10 @@ def _keys_of(rows: pa.Table) -> dict[str, frozenset[str] | None]:
 
 
 def _profile(rows: pa.Table) -> Profile:
+    if rows.column(FILE_ID).null_count == rows.num_rows:
+        paths, sizes = rows.column(PARTITION_PATH).value_counts().flatten()
+        found = zip(paths.to_pylist(), sizes.to_pylist(), strict=True)
+        return {partition: PartitionProfile(size, {}) for partition, size in sorted(found)}
     counts = rows.group_by([PARTITION_PATH, FILE_ID], use_threads=False).aggregate(
         [([], "count_all")]
     )

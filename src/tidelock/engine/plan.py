@@ -33,7 +33,6 @@ class TaskKind(StrEnum):
     APPEND = "APPEND"  # a log file with the rows
     CONCAT = "CONCAT"  # a new base file: what the group has, and the rows, duplicates and all
     REPLACE = "REPLACE"  # a new base file of an existing group, with the rows alone, even none
-    REWRITE = "REWRITE"  # a new base file: what the group has, as it is; a compaction
 
 
 @dataclass(frozen=True, slots=True)

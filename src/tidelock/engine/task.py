@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelock.base.errors import InvariantBroken
 from tidelock.engine.contract import GroupTask, TaskKind, WritePlan
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.results import FileKind, FileResult
-from tidelock.kernel.route import FILE_ID, SLOT
+from tidelock.kernel.route import FILE_ID, SLOT, TOMBSTONE
 from tidelock.kernel.write import (
     append_log,
     concat_base,
     create_base,
     merge_base,
-    rewrite_base,
 )
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import FileSlice
@@ -32,9 +32,15 @@ def run_task(
 
     Raises: `NotFound`, `DataCorrupt`, `InvalidInput`, `StoreUnreachable`, each naming the object.
     """
-    plain = _plain(rows)
-    deletes = plain.column(RECORD_KEY).combine_chunks() if task.deletes else None
-    changes = None if task.deletes else plain
+    plain, deletes = _plain(rows), None
+    if task.deletes:
+        deletes, changes = plain.column(RECORD_KEY).combine_chunks(), None
+    elif TOMBSTONE in rows.column_names:
+        gone = pc.fill_null(rows.column(TOMBSTONE), fill_value=False)
+        deletes = plain.filter(gone).column(RECORD_KEY).combine_chunks()
+        changes = plain = plain.filter(pc.invert(gone))
+    else:
+        changes = plain
     match task.kind:
         case TaskKind.CREATE:
             return _created(store, context, task, [plain])
@@ -47,8 +53,6 @@ def run_task(
             return (
                 merge_base(store, context, piece, slot=task.slot, rows=changes, deletes=deletes),
             )
-        case TaskKind.REWRITE:
-            return (rewrite_base(store, context, _piece(task), slot=task.slot),)
         case TaskKind.CONCAT:
             return (concat_base(store, context, _piece(task), slot=task.slot, rows=plain),)
         case TaskKind.APPEND:
@@ -70,7 +74,8 @@ def run_stream(
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns([name for name in (FILE_ID, SLOT) if name in rows.column_names])
+    ours = (FILE_ID, SLOT, TOMBSTONE)
+    return rows.drop_columns([name for name in ours if name in rows.column_names])
 
 
 def _created(
@@ -118,7 +123,7 @@ def _appended(
 
 def runs_without_rows(task: GroupTask) -> bool:
     """Tell whether a task is run even if no row came to it."""
-    return task.kind in (TaskKind.REPLACE, TaskKind.REWRITE)
+    return task.kind is TaskKind.REPLACE
 
 
 def in_order(rows: pa.Table, plan: WritePlan) -> pa.Table:

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as pt
 
 from tidelock.kernel.columns import constant, dictionary_columns
 from tidelock.kernel.context import WriteContext
-from tidelock.kernel.landing import announce, rows_in_base, settled
-from tidelock.store.contract import ObjectStore, Upload
-from tidelock.table.index.bloom import (
-    DYNAMIC,
-    FOOTER_FILTER,
-    FOOTER_MAX_KEY,
-    FOOTER_MIN_KEY,
-    FOOTER_TYPE,
-    BloomFilter,
-    Shape,
-    encode_filter,
-)
-from tidelock.table.markers import IoType
+from tidelock.kernel.keynotes import KeyNotes
+from tidelock.kernel.newbase import NewBase
+from tidelock.store.contract import ObjectStore
 from tidelock.table.schema.meta import FILE_NAME, PARTITION_PATH, RECORD_KEY
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 SAME_IN_ALL_ROWS: Final = (PARTITION_PATH, FILE_NAME)
 """Meta columns whose value the writer knows for the whole file; rows need not bring them."""
+
+
+def stored_columns(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that are read of stored rows: the writer knows the others."""
+    return pa.schema([field for field in schema if field.name not in SAME_IN_ALL_ROWS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +52,25 @@ class BaseWriter:
         first: bool,
     ) -> None:
         """Announce the file, the group's `first` or one for all of it, and begin its upload."""
-        self._store = store
         self._settings = ctx.settings
         self._schema = ctx.schema
         self._partition = partition
-        self.name = ctx.base_name(file_id, slot)
-        self._key = f"{partition}/{self.name}" if partition else self.name
-        io_type = IoType.CREATE if first else IoType.MERGE
-        announce(store, ctx, partition, self.name, io_type, first=first)
         self._held = ExitStack()
-        self._upload = self._held.enter_context(store.upload(self._key))
-        self._sink = self._held.enter_context(_sink(self._upload))
+        self._file = self._held.enter_context(
+            NewBase(store, ctx, partition=partition, file_id=file_id, slot=slot, first=first)
+        )
+        self.name = self._file.name
         self._writer: pq.ParquetWriter | None = None
         self._encoded: set[str] = set()
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self.rows = 0
-        self._min_key: str | None = None
-        self._max_key: str | None = None
-        bloom = ctx.settings.bloom
-        self._bloom = (
-            None
-            if bloom is None
-            else BloomFilter(Shape.of(bloom.entries, bloom.rate), bloom.entries_max)
-        )
+        self._keys = KeyNotes(ctx.settings.bloom)
 
     @property
     def size_bytes(self) -> int:
         """How much has gone to the file; rows that wait for their row group are not in it."""
-        return int(self._sink.tell())
+        return self._file.size_bytes
 
     @property
     def row_bytes(self) -> float | None:
@@ -110,7 +90,7 @@ class BaseWriter:
         if not self.rows:
             kinds = zip(rows.column_names, rows.schema.types, strict=True)
             self._encoded = {name for name, kind in kinds if pt.is_dictionary(kind)}
-        self._note_keys(rows.column(RECORD_KEY))
+        self._keys.add(rows.column(RECORD_KEY))
         self.rows += rows.num_rows
         room = self._settings.row_group_bytes
         width = max(1, rows.nbytes // rows.num_rows)
@@ -140,23 +120,14 @@ class BaseWriter:
         """
         self.flush()
         writer = self._opened(self._schema.empty_table())
-        footer = self._footer()
+        footer = self._keys.footer()
         if footer:
             writer.add_key_value_metadata(footer)
         writer.close()
-        size_bytes = self.size_bytes
-        self._sink.close()
-        reply = self._upload.finish()
-        size_bytes = settled(
-            self._store,
-            self._key,
-            reply,
-            size_bytes=size_bytes,
-            rows=self.rows,
-            count=rows_in_base,
-        )
+        size_bytes = self._file.land(self.rows)
         self._held.close()
-        return BaseWritten(self.name, self.rows, size_bytes, self._min_key, self._max_key)
+        keys = self._keys
+        return BaseWritten(self.name, self.rows, size_bytes, keys.least, keys.greatest)
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -177,7 +148,7 @@ class BaseWriter:
         if self._writer is None:
             settings = self._settings
             self._writer = pq.ParquetWriter(
-                self._sink,
+                self._file.sink,
                 self._stored_schema(),
                 compression=settings.compression,
                 use_dictionary=dictionary_columns(first, self._schema, settings.dictionary),
@@ -222,48 +193,3 @@ class BaseWriter:
             for field in schema
         ]
         return pa.Table.from_arrays(columns, schema=schema).unify_dictionaries()
-
-    def _note_keys(self, keys: pa.ChunkedArray) -> None:
-        bounds = pc.min_max(keys).as_py()
-        low, high = bounds["min"], bounds["max"]
-        self._min_key = low if self._min_key is None else min(self._min_key, low)
-        self._max_key = high if self._max_key is None else max(self._max_key, high)
-        if self._bloom is not None:
-            for chunk in keys.chunks:
-                self._bloom.add(chunk)
-
-    def _footer(self) -> dict[str, str]:
-        found = {}
-        if self._min_key is not None and self._max_key is not None:
-            found = {FOOTER_MIN_KEY: self._min_key, FOOTER_MAX_KEY: self._max_key}
-        if self._bloom is not None:
-            found |= {FOOTER_FILTER: encode_filter(self._bloom), FOOTER_TYPE: DYNAMIC}
-        return found
-
-
-def _sink(upload: Upload) -> pa.NativeFile:
-    """Return a file that Arrow writes to, natively where the upload has a path."""
-    if upload.path is not None:
-        return pa.OSFile(upload.path, mode="wb")
-    return pa.PythonFile(_UploadFile(upload), mode="w")
-
-
-class _UploadFile(io.RawIOBase):
-    """An upload as a file to write to."""
-
-    def __init__(self, upload: Upload) -> None:
-        super().__init__()
-        self._upload = upload
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def write(self, data: ReadableBuffer) -> int:
-        size = memoryview(data).nbytes
-        self._upload.write(data)
-        self._position += size
-        return size

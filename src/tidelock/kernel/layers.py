@@ -49,6 +49,24 @@ def read_layers(
 
     Raises: `NotFound`, `DataCorrupt`, `Unsupported`, `InvalidInput`.
     """
+    where = f"{store.uri}/{logs[0].key}" if logs else store.uri
+    chosen = read_blocks(store, logs, as_of=as_of, on_corrupt=on_corrupt)
+    return [
+        layer_of(block, schema, rule, f"{where} (block of {block.instant})") for block in chosen
+    ]
+
+
+def read_blocks(
+    store: ObjectStore,
+    logs: Sequence[LogFile],
+    *,
+    as_of: str | None = None,
+    on_corrupt: Callable[[CorruptBlock], None] | None = None,
+) -> list[Block]:
+    """Return the blocks of log files that count, oldest first.
+
+    Raises: `NotFound`, `DataCorrupt`, `Unsupported`.
+    """
     blocks: list[Block] = []
     for log in logs:
         if log.suffix == _CDC:
@@ -59,11 +77,11 @@ def read_layers(
             elif on_corrupt is not None:
                 on_corrupt(block)
     where = f"{store.uri}/{logs[0].key}" if logs else store.uri
-    chosen = counting(blocks, as_of=as_of, where=where)
-    return [_layer(block, schema, rule, f"{where} (block of {block.instant})") for block in chosen]
+    return counting(blocks, as_of=as_of, where=where)
 
 
-def _layer(block: Block, schema: pa.Schema, rule: MergeRule, where: str) -> Layer:
+def layer_of(block: Block, schema: pa.Schema, rule: MergeRule, where: str) -> Layer:
+    """Return what a block changed. Raises: `DataCorrupt`, `Unsupported`, `InvalidInput`."""
     if block.headers.get(Header.IS_PARTIAL, "false").lower() == "true":
         raise Unsupported(
             f"{where}: the block holds partial updates, which are not merged",

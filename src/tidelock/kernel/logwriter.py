@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -43,19 +43,10 @@ def write_log(
     Raises: what an upload raises.
     """
     name = ctx.log_name(file_id, slot)
-    key = path_of(partition, name)
     announce(store, ctx, partition, name, IoType.CREATE, first=first)
-    size_bytes = 0
-    with store.upload(key) as upload:
-        for block in _blocks(ctx, partition, file_id, rows, deletes):
-            body = log_bytes([block])
-            upload.write(body)
-            size_bytes += len(body)
-        reply = upload.finish()
     entries = (0 if rows is None else rows.num_rows) + (0 if deletes is None else len(deletes))
-    size_bytes = settled(
-        store, key, reply, size_bytes=size_bytes, rows=entries, count=entries_in_log
-    )
+    blocks = _blocks(ctx, partition, file_id, rows, deletes)
+    size_bytes = land_blocks(store, path_of(partition, name), blocks, entries=entries)
     tally = _tally(ctx, rows, deletes, inserted)
     stat = appended_stat(
         partition, file_id, name=name, instant=ctx.instant, size_bytes=size_bytes, tally=tally
@@ -73,6 +64,21 @@ def write_log(
     )
 
 
+def land_blocks(store: ObjectStore, key: str, blocks: Iterable[Block], *, entries: int) -> int:
+    """Write blocks of so many rows and deletes as a log file, and return its size.
+
+    Raises: what an upload raises.
+    """
+    size_bytes = 0
+    with store.upload(key) as upload:
+        for block in blocks:
+            body = log_bytes([block])
+            upload.write(body)
+            size_bytes += len(body)
+        reply = upload.finish()
+    return settled(store, key, reply, size_bytes=size_bytes, rows=entries, count=entries_in_log)
+
+
 def _blocks(
     ctx: WriteContext,
     partition: str,
@@ -82,12 +88,17 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield the blocks of the file; rows too large for one block become several."""
     if rows is not None and rows.num_rows:
-        step = max(1, BLOCK_ROWS_BYTES * rows.num_rows // max(1, rows.nbytes))
-        for start in range(0, rows.num_rows, step):
-            yield _data_block(ctx, _placed(rows.slice(start, step), partition, file_id))
+        yield from data_blocks(ctx, partition, file_id, rows)
     if deletes is not None and len(deletes):
         gone = [Delete(deleted, partition) for deleted in deletes.to_pylist()]
         yield delete_block(gone, instant=ctx.instant, schema=ctx.log_schema)
+
+
+def data_blocks(ctx: WriteContext, partition: str, file_id: str, rows: pa.Table) -> Iterator[Block]:
+    """Yield rows as data blocks of a bounded size."""
+    step = max(1, BLOCK_ROWS_BYTES * rows.num_rows // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, step):
+        yield _data_block(ctx, _placed(rows.slice(start, step), partition, file_id))
 
 
 def _data_block(ctx: WriteContext, rows: pa.Table) -> Block:

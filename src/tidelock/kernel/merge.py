@@ -121,20 +121,27 @@ def folded(layers: Sequence[Layer], schema: pa.Schema) -> Overlay:
     keys = _joined([layer.keys for layer in layers], pa.string())
     deleted = _joined([layer.deleted for layer in layers], pa.bool_())
     row, rows = _rows_of(layers, schema)
-    width = max((len(layer.ordering) for layer in layers), default=0)
-    ordering = [_joined([layer.ordering[i] for layer in layers], pa.null()) for i in range(width)]
-    codes = keys.dictionary_encode()
-    if width:
-        natural = _joined([layer.natural for layer in layers], pa.bool_())
-        blocks = [_repeated(len(layer.keys), value=layer.rows is None) for layer in layers]
-        entries = _Entries(codes.indices, natural, _joined(blocks, pa.bool_()))
-        at, final = _greatest_of_each(entries, ordering)
-    else:
-        at = _last_of_each(codes)
-        final = _repeated(len(at), value=True)
+    ordering = _orderings(layers)
+    at, final = winners(layers)
     kept = pc.if_else(deleted.take(at), pa.scalar(None, pa.int64()), row.take(at))
-    winners = tuple(column.take(at) for column in ordering)
-    return Overlay(keys.take(at), kept, rows, final, winners)
+    values = tuple(column.take(at) for column in ordering)
+    return Overlay(keys.take(at), kept, rows, final, values)
+
+
+def winners(layers: Sequence[Layer]) -> tuple[pa.Array, pa.Array]:
+    """Return which entry of each key remains, by its place among the entries of all layers.
+
+    The second array marks those that base rows cannot beat.
+    """
+    codes = _joined([layer.keys for layer in layers], pa.string()).dictionary_encode()
+    ordering = _orderings(layers)
+    if not ordering:
+        at = _last_of_each(codes)
+        return at, _repeated(len(at), value=True)
+    natural = _joined([layer.natural for layer in layers], pa.bool_())
+    blocks = [_repeated(len(layer.keys), value=layer.rows is None) for layer in layers]
+    entries = _Entries(codes.indices, natural, _joined(blocks, pa.bool_()))
+    return _greatest_of_each(entries, ordering)
 
 
 def overlaid(base: Iterable[pa.Table], changes: Overlay, rule: MergeRule) -> Iterator[pa.Table]:
@@ -170,6 +177,11 @@ def remaining(changes: Overlay, without: Sequence[pa.Array]) -> pa.Table:
     # Where every row remains in its place, as in a log without repeated keys, nothing is copied.
     whole = len(row) == changes.rows.num_rows and row.equals(_places(len(row)))
     return changes.rows if whole else changes.rows.take(row)
+
+
+def _orderings(layers: Sequence[Layer]) -> list[pa.Array]:
+    width = max((len(layer.ordering) for layer in layers), default=0)
+    return [_joined([layer.ordering[i] for layer in layers], pa.null()) for i in range(width)]
 
 
 def _rows_of(layers: Sequence[Layer], schema: pa.Schema) -> tuple[pa.Array, pa.Table]:

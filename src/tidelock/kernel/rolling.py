@@ -31,6 +31,26 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in made])
 
 
+class Numbering:
+    """The ids of the groups that one task begins: the first one given, the others counted on."""
+
+    def __init__(self, first: str) -> None:
+        """Begin with `first`; others can follow it if its last part is a number."""
+        found = _FIRST_ID.fullmatch(first)
+        self.current = first
+        self._prefix, self._number = (found[1], int(found[2])) if found else ("", 0)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a next one."""
+        return bool(self._prefix)
+
+    def advance(self) -> None:
+        """Go to the next one, if there is one."""
+        self._number += 1
+        self.current = numbered(self._prefix, self._number) if self._prefix else self.current
+
+
 class RollingWriter:
     """Fills base files up to the size that the settings allow, each of a group of its own.
 
@@ -48,16 +68,14 @@ class RollingWriter:
         keeps_meta: bool = False,
     ) -> None:
         """Begin with the group `file_id`, whose last part is a number to count on from."""
-        found = _FIRST_ID.fullmatch(file_id)
-        if found is None and ctx.settings.file_bytes_max is not None:
+        self._numbers = Numbering(file_id)
+        if not self._numbers.goes_on and ctx.settings.file_bytes_max is not None:
             raise InvalidInput(f"{file_id!r} ends in no number, so no group can follow it")
-        self._prefix, self._number = (found[1], int(found[2])) if found else ("", 0)
         self._store = store
         self._ctx = ctx
         self._partition = partition
         self._slot = slot
         self._keeps_meta = keeps_meta
-        self._file_id = file_id
         self._held = ExitStack()
         self._writer: BaseWriter | None = None
         self._keys: list[pa.ChunkedArray] = []
@@ -67,7 +85,7 @@ class RollingWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows to the current file, and to the next ones when it is full."""
-        where = f"rows for {self._file_id}"
+        where = f"rows for {self._numbers.current}"
         fitted = rows if self._keeps_meta else conformed(rows, self._incoming, where=where)
         start = 0
         while start < fitted.num_rows:
@@ -140,7 +158,7 @@ class RollingWriter:
                     self._store,
                     self._ctx,
                     partition=self._partition,
-                    file_id=self._file_id,
+                    file_id=self._numbers.current,
                     slot=self._slot,
                     first=True,
                 )
@@ -153,9 +171,9 @@ class RollingWriter:
         named = self._keeps_meta or written.rows <= KEYS_INLINE_MAX
         self._results.append(
             FileResult(
-                created_stat(self._partition, self._file_id, written),
+                created_stat(self._partition, self._numbers.current, written),
                 self._partition,
-                self._file_id,
+                self._numbers.current,
                 FileKind.CREATED,
                 min_key=written.min_key,
                 max_key=written.max_key,
@@ -164,5 +182,4 @@ class RollingWriter:
         )
         self._writer = None
         self._keys.clear()
-        self._number += 1
-        self._file_id = numbered(self._prefix, self._number) if self._prefix else self._file_id
+        self._numbers.advance()

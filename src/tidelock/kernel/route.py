@@ -22,6 +22,9 @@ FILE_ID: Final = "_tidelock_file_id"
 SLOT: Final = "_tidelock_slot"
 """The column of routed rows that has the number of their slot."""
 
+TOMBSTONE: Final = "_tidelock_tombstone"
+"""The column of rows some of which delete: true for a row of which only the key counts."""
+
 SHARES: Final = 2**32
 """Shares of a partition's inserts are counted out of this many."""
 

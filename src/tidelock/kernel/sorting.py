@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as pt
 
+from tidelock.kernel.curve import Layout, curve_places
+
 SORTED_BYTES_MAX: Final = 512 * 1024 * 1024
 """Rows that are sorted at once, as they are in memory."""
 
@@ -19,9 +21,12 @@ def sorted_rows(
     read: Callable[[], Iterable[pa.Table]],
     by: Sequence[str],
     *,
+    layout: Layout = Layout.LINEAR,
     bytes_max: int = SORTED_BYTES_MAX,
 ) -> Iterator[pa.Table]:
     """Yield the rows that `read` yields in ascending order of `by`, nulls last; ties as they come.
+
+    With another layout they are in the order of its curve through the columns `by`.
 
     Rows that do not fit into `bytes_max` are read again for each part of that size, always in the
     same order: only the columns of `by` are held as a whole.
@@ -30,7 +35,7 @@ def sorted_rows(
     sort_columns: list[pa.Table] = []
     size_bytes = 0
     for batch in read():
-        rows = _plain(batch)
+        rows = plain_strings(batch)
         size_bytes += rows.nbytes
         sort_columns.append(rows.select(list(by)))
         if size_bytes <= bytes_max:
@@ -39,7 +44,7 @@ def sorted_rows(
             kept.clear()
     if not sort_columns:
         return
-    order = _order(pa.concat_tables(sort_columns))
+    order = _order(pa.concat_tables(sort_columns), layout)
     sort_columns.clear()
     if size_bytes <= bytes_max:
         yield pa.concat_tables(kept).take(pa.array(order))
@@ -53,7 +58,9 @@ def sorted_rows(
             yield _ranked(read(), ranks, low, high)
 
 
-def _order(columns: pa.Table) -> npt.NDArray[np.int64]:
+def _order(columns: pa.Table, layout: Layout) -> npt.NDArray[np.int64]:
+    if layout is not Layout.LINEAR and columns.num_columns > 1:
+        return np.argsort(curve_places(columns, layout), kind="stable").astype(np.int64)
     # The number of a row as the last column makes the order one that comes out again.
     numbers = pa.array(np.arange(columns.num_rows))
     numbered = columns.append_column(_NUMBER, numbers)
@@ -76,13 +83,13 @@ def _ranked(
         start += batch.num_rows
         inside = (mine >= low) & (mine < high)
         if inside.any():
-            chosen.append(_plain(batch.filter(pa.array(inside))))
+            chosen.append(plain_strings(batch.filter(pa.array(inside))))
             places.append(mine[inside])
     order = np.argsort(np.concatenate(places), kind="stable")
     return pa.concat_tables(chosen).take(pa.array(order))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
+def plain_strings(rows: pa.Table) -> pa.Table:
     """Return rows without dictionaries, which differ from batch to batch."""
     columns = [
         column.cast(column.type.value_type) if pt.is_dictionary(column.type) else column

@@ -6,14 +6,14 @@ of a file can be seen before it is whole, and running the same task again gives 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from typing import Protocol
 
 import pyarrow as pa
 
 from tidelock.base.errors import InvalidInput
-from tidelock.kernel.basewriter import SAME_IN_ALL_ROWS, BaseWriter, BaseWritten
+from tidelock.kernel.basewriter import BaseWriter, BaseWritten, stored_columns
 from tidelock.kernel.columns import stamped
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.incoming import Tally, laid_over, laid_over_by
@@ -22,7 +22,6 @@ from tidelock.kernel.logwriter import write_log
 from tidelock.kernel.merge import Layer
 from tidelock.kernel.results import KEYS_INLINE_MAX, FileKind, FileResult
 from tidelock.kernel.rolling import RollingWriter, incoming_schema
-from tidelock.kernel.sorting import sorted_rows
 from tidelock.kernel.stats import compacted_stat, merged_stat
 from tidelock.kernel.stored import no_merger, stored_slice
 from tidelock.store.contract import ObjectStore
@@ -85,7 +84,7 @@ def merge_base(
 
     Raises: what reading and uploading raise, `InvalidInput` for rows that do not fit the schema.
     """
-    schema = _stored_columns(ctx.schema)
+    schema = stored_columns(ctx.schema)
     layers = _layers(ctx, schema, rows, deletes, slot)
     stored = stored_slice(store, piece, schema, ctx.rule)
     tally = Tally()
@@ -109,7 +108,7 @@ def concat_base(
 
     Raises: what reading and uploading raise, `InvalidInput` for rows that do not fit the schema.
     """
-    schema = _stored_columns(ctx.schema)
+    schema = stored_columns(ctx.schema)
     fitted = conformed(rows, incoming_schema(ctx.schema), where=f"rows of {ctx.instant}")
     fresh = stamped(fitted, instant=ctx.instant, slot=slot, start=0, schema=schema)
     stored = stored_slice(store, piece, schema, ctx.rule)
@@ -128,41 +127,10 @@ def rewrite_base(
 
     Raises: what reading and uploading raise.
     """
-    stored = stored_slice(store, piece, _stored_columns(ctx.schema), ctx.rule)
+    stored = stored_slice(store, piece, stored_columns(ctx.schema), ctx.rule)
     written = _written(store, ctx, piece, slot, stored.batches)
     stat = compacted_stat(piece, written, stored)
     return _merged(piece, written, stat, pa.array([], pa.string()))
-
-
-def cluster_base(
-    store: ObjectStore,
-    ctx: WriteContext,
-    pieces: Sequence[FileSlice],
-    *,
-    file_id: str,
-    slot: int,
-    sort_by: Sequence[str] = (),
-) -> tuple[FileResult, ...]:
-    """Write the merged rows of slices of one partition as base files of new groups: a clustering.
-
-    Every row keeps its commit, its sequence number and its key. With `sort_by` rows are in order
-    over all files; without, they come slice by slice and stream.
-
-    Raises: what reading and uploading raise.
-    """
-    schema = _stored_columns(ctx.schema)
-
-    def stored() -> Iterator[pa.Table]:
-        for piece in pieces:
-            yield from stored_slice(store, piece, schema, ctx.rule).batches
-
-    rows = sorted_rows(stored, sort_by) if sort_by else stored()
-    with RollingWriter(
-        store, ctx, partition=pieces[0].partition, file_id=file_id, slot=slot, keeps_meta=True
-    ) as writer:
-        for table in rows:
-            writer.write(table)
-        return writer.finish()
 
 
 def append_log(
@@ -218,11 +186,6 @@ def _layers(
         whole = deletes.combine_chunks() if isinstance(deletes, pa.ChunkedArray) else deletes
         layers.append(deletes_layer(whole.cast(pa.string()), schema, ctx.rule))
     return layers
-
-
-def _stored_columns(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that are read of stored rows: the writer knows the others."""
-    return pa.schema([field for field in schema if field.name not in SAME_IN_ALL_ROWS])
 
 
 def _written(

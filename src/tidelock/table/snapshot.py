@@ -9,6 +9,7 @@ from functools import cached_property
 from tidelock.base.errors import InvalidInput, Unsupported
 from tidelock.store.contract import ObjectStore
 from tidelock.table.changes import Changes, WrittenFile, changed_slices
+from tidelock.table.cleaned import check_there
 from tidelock.table.filegroup.listing import list_files
 from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
 from tidelock.table.filegroup.view import (
@@ -74,9 +75,27 @@ class TableSnapshot:
         groups, seen = self._groups(partitions)
         return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
 
-    def slices_until(self, completion: str) -> tuple[FileSlice, ...]:
-        """Return the file slices as they were when the last write up to `completion` completed."""
-        groups, seen = self._groups(None, until=completion)
+    def check_there(
+        self,
+        found: Collection[FileSlice],
+        as_of: str | None = None,
+        partitions: Collection[str] | None = None,
+    ) -> None:
+        """Raise `NotFound` if a clean has deleted files of the slices that `slices` returned.
+
+        Where they are gone only newer ones are listed, which this snapshot does not see.
+        """
+        moment = None if as_of is None else query_time(as_of)
+        check_there(self.timeline, self._visibility, found, as_of=moment, partitions=partitions)
+
+    def slices_until(
+        self, completion: str, *, deleted: Collection[DataFile] = ()
+    ) -> tuple[FileSlice, ...]:
+        """Return the file slices as they were when the last write up to `completion` completed.
+
+        `deleted` are files that count as if they were still there.
+        """
+        groups, seen = self._groups(None, until=completion, deleted=deleted)
         return visible_slices(groups, seen)
 
     @property
@@ -172,11 +191,18 @@ class TableSnapshot:
         return replaced
 
     def _groups(
-        self, partitions: Collection[str] | None, *, until: str | None = None
+        self,
+        partitions: Collection[str] | None,
+        *,
+        until: str | None = None,
+        deleted: Collection[DataFile] = (),
     ) -> tuple[tuple[FileGroup, ...], Visibility]:
         files = list_files(
             self.store, partitioned=self.properties.is_partitioned, partitions=partitions
         )
+        if deleted:
+            there = {file.key for file in files}
+            files = (*files, *(file for file in deleted if file.key not in there))
         seen = self._with_history(files)
         if until is not None:
             seen = seen.until(until)

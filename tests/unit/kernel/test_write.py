@@ -22,12 +22,12 @@ from tests.unit.kernel.writing import (
     slice_of,
 )
 from tidelock.base.errors import InvalidInput
+from tidelock.kernel.clustering import cluster_base
 from tidelock.kernel.context import BloomSettings, LogFormat
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.results import FileKind, FileResult
 from tidelock.kernel.write import (
     append_log,
-    cluster_base,
     create_base,
     merge_base,
     rewrite_base,

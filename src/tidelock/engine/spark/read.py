@@ -14,16 +14,22 @@ from tidelock.engine.local import Scan
 from tidelock.engine.spark.native import FileSchemas, hadoop_root, native_frame, readable_natively
 from tidelock.engine.spark.schema import spark_schema, workable
 from tidelock.engine.spark.session import BATCH_ROWS
+from tidelock.kernel.filtering import RowFilter
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import slice_batches
 from tidelock.store.address import StoreAddress
 from tidelock.table.filegroup.slice import FileSlice
+from tidelock.table.properties import TableProperties
 from tidelock.table.schema.evolution import conformed
 from tidelock.table.schema.meta import COMMIT_TIME
 from tidelock.table.snapshot import TableSnapshot
 
 TASK_BYTES: Final = 128 * 1024 * 1024
 """How much of small slices one task reads; Spark gives its own readers as much."""
+
+
+Merging = Callable[[SparkSession, "SliceReading", TableProperties], DataFrame | None]
+"""Makes a frame of slices with log files; None leaves it to the function in a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class SliceReading:
     columns: tuple[str, ...]
     as_of: str | None
     commit_times: frozenset[str] | None
+    passing: RowFilter | None = None
 
     def rows(self, task: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task's slices, in the types that Spark expects."""
@@ -52,6 +59,7 @@ class SliceReading:
                 as_of=self.as_of,
                 commit_times=self.commit_times,
                 batch_rows=BATCH_ROWS,
+                passing=self.passing,
             )
             for rows in batches:
                 plain = conformed(rows, target, where=f"{store.uri}/{piece.file_id}")
@@ -65,8 +73,11 @@ def frame_of(
     address: StoreAddress,
     *,
     native: bool = True,
+    merging: Merging | None = None,
 ) -> DataFrame:
     """Return the rows of a scan as a frame; nothing is read before an action asks for it.
+
+    `merging` makes the frame of slices with log files, where it wants to.
 
     Guarantees: every action on the frame sees the writes that the snapshot saw. Does not guarantee:
     that their files stay until then; a cleaner may remove old ones.
@@ -91,7 +102,9 @@ def frame_of(
         frames.append(rows.select(*quoted(columns)))
     merged = [p for p in scan.slices if p.logs or p.base is None or p.base.key not in plain]
     if merged or not frames:
-        frames.append(_kernel_frame(spark, scan, address, merged, columns))
+        reading = _kernel_reading(spark, scan, address, merged, columns)
+        frame = None if merging is None else merging(spark, reading, snapshot.properties)
+        frames.append(_kernel_frame(spark, reading) if frame is None else frame)
     return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
 
@@ -103,29 +116,33 @@ def packed(
     The same slices give the same tasks. There are at least `tasks_min` where there are as many
     slices, so that every core has work.
     """
-    sized = sorted(slices, key=lambda piece: (-_bytes(piece), piece.partition, piece.file_id))
-    whole = sum(_bytes(piece) for piece in sized)
+    sized = sorted(slices, key=lambda piece: (-size_of(piece), piece.partition, piece.file_id))
+    whole = sum(size_of(piece) for piece in sized)
     count = max(min(tasks_min, len(sized)), min(len(sized), -(-whole // task_bytes)))
     bins: list[list[FileSlice]] = [[] for _ in range(count)]
     filled = [0] * count
     for piece in sized:
         least = filled.index(min(filled))
         bins[least].append(piece)
-        filled[least] += _bytes(piece) + 1
+        filled[least] += size_of(piece) + 1
     return tuple(tuple(each) for each in bins)
 
 
-def _kernel_frame(
+def _kernel_reading(
     spark: SparkSession,
     scan: Scan,
     address: StoreAddress,
     slices: Sequence[FileSlice],
     columns: tuple[str, ...],
-) -> DataFrame:
+) -> SliceReading:
     tasks = packed(slices, tasks_min=spark.sparkContext.defaultParallelism)
     times = None if scan.commit_times is None else frozenset(scan.commit_times)
-    reading = SliceReading(address, tasks, scan.schema, scan.rule, columns, scan.as_of, times)
-    schema = spark_schema(pa.schema([scan.schema.field(name) for name in columns]))
+    return SliceReading(address, tasks, scan.schema, scan.rule, columns, scan.as_of, times)
+
+
+def _kernel_frame(spark: SparkSession, reading: SliceReading) -> DataFrame:
+    tasks = reading.tasks
+    schema = spark_schema(pa.schema([reading.schema.field(name) for name in reading.columns]))
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return numbers.mapInArrow(_reader(reading), schema)
 
@@ -141,7 +158,8 @@ def _reader(
     return rows
 
 
-def _bytes(piece: FileSlice) -> int:
+def size_of(piece: FileSlice) -> int:
+    """Return how many bytes the files of a slice have."""
     base = 0 if piece.base is None else piece.base.size_bytes
     return base + sum(log.size_bytes for log in piece.logs)
 

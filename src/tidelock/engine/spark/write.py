@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelock.base.errors import InvalidInput
 from tidelock.engine.contract import GroupTask, Prepared, Tagged, TagRule, WritePlan
 from tidelock.engine.local_write import LocalWriter, parts
+from tidelock.engine.spark.expecting import is_expected_small, remember
 from tidelock.engine.spark.job import Doomed, outcome_of, run_job, sent, value_of
 from tidelock.engine.spark.large import LargeRows, LargeWriter
 from tidelock.engine.spark.parcel import packed, unpacked
@@ -80,11 +81,15 @@ class SparkWriter:
             return self.local.prepare(data, rule)
         frame = _without_meta(data)
         size = estimated_bytes(frame)
-        if is_local(frame) or (size is not None and size <= self.collected_bytes_max):
+        small = is_expected_small() if size is None else size <= self.collected_bytes_max
+        if small or is_local(frame):
             table = run_job(self.spark, f"rows for {rule.where}", frame.toArrow, group=self._group)
+            remember(table.nbytes)
             return self.local.prepare(table, rule)
         kept = self.large.prepare(frame, rule)
         rows = kept.rows
+        if isinstance(rows, LargeRows) and not rows.raw:
+            remember(rows.size_bytes)
         if isinstance(rows, LargeRows) and rows.fits(self.driver_bytes_max):
             try:
                 return self.large.collected(rows)

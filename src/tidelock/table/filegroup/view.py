@@ -170,7 +170,7 @@ def _file_group(
     logs: list[tuple[LogFile, str]],
     compacting: str | None,
 ) -> FileGroup:
-    for same in twins(bases):
+    for same in twins(bases) if len(bases) > 1 else ():
         raise DataCorrupt(
             f"{' and '.join(file.key for file in same)} are both the file group's version of"
             f" {same[0].instant}",

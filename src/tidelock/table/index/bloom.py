@@ -88,6 +88,25 @@ class BloomFilter:
                 self._spread(keys.slice(start))
                 start = len(keys)
 
+    def include(self, other: BloomFilter) -> None:
+        """Take in the keys that another filter of the same shape has.
+
+        Rows that are not full are laid over each other as long as they have room for all.
+        """
+        for number, row in enumerate(other.rows, start=1):
+            size = self.shape.entries if number < len(other.rows) else other.in_row
+            last = len(self.rows) - 1
+            if self.in_row + size <= self.shape.entries:
+                self._lay_over(last, row)
+                self.in_row += size
+            elif len(self.rows) * self.shape.entries < self.entries_max and self._turn < 0:
+                self.rows.append(row)
+                self.in_row = size
+            else:
+                self._turn = max(0, self._turn) + 1
+                self._lay_over(self._turn % len(self.rows), row)
+                self.in_row += size
+
     def might_contain(self, keys: pa.Array) -> pa.Array:
         """Mark the keys that may have been added; the others were certainly not."""
         found = np.zeros(len(keys), np.bool_)
@@ -108,6 +127,10 @@ class BloomFilter:
             self._set(number, keys.filter(pa.array(turns == number)))
         self._turn += len(keys)
         self.in_row += len(keys)
+
+    def _lay_over(self, number: int, row: bytes) -> None:
+        both = np.frombuffer(self.rows[number], np.uint8) | np.frombuffer(row, np.uint8)
+        self.rows[number] = both.tobytes()
 
     def _set(self, number: int, keys: pa.Array) -> None:
         """Set the bits of `keys` in one row. Hudi numbers the bits of a byte from the lowest."""

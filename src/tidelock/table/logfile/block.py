@@ -107,6 +107,19 @@ def decode_block(frame: memoryview, *, where: str) -> Block:
         raise DataCorrupt(f"{where}: the block cannot be parsed: {error}") from error
 
 
+def decode_head(frame: memoryview, *, where: str) -> Block:
+    """Return the block whose bytes after magic and length begin with `frame`, without content.
+
+    Raises: `DataCorrupt` for what is no block, or breaks off in its head.
+    """
+    try:
+        _, kind = struct.unpack_from(">ii", frame, 0)
+        headers, _ = _decode_pairs(frame, 8)
+        return Block(BlockType(kind), headers, b"")
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise DataCorrupt(f"{where}: the head of a block cannot be parsed: {error}") from error
+
+
 def _encode_pairs(pairs: Mapping[int, str]) -> bytes:
     parts = [_INT.pack(len(pairs))]
     for key, value in pairs.items():

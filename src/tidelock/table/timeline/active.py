@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeVar
@@ -60,6 +60,16 @@ class ActiveTimeline:
     def writes(self) -> tuple[Instant, ...]:
         """Return the completed instants that wrote data files, by request time."""
         return tuple(i for i in self.instants if i.is_completed and i.action.writes_data)
+
+    def without_completed(self, void: Collection[str]) -> ActiveTimeline:
+        """Return the timeline on which the completed writes in `void` are not complete.
+
+        They were taken back, and whoever does that has not removed their files yet.
+        """
+        ghosts = {i for i in self.writes() if i.requested in void} if void else set()
+        if not ghosts:
+            return self
+        return replace(self, files=tuple(each for each in self.files if each not in ghosts))
 
     def find(self, requested: str, *actions: Action) -> Instant | None:
         """Return the instant requested at that time, of these actions if any are given."""

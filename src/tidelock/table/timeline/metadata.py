@@ -118,6 +118,17 @@ class CommitMetadata(TimelineRecord):
         """The table's schema as of this commit; "" if it does not say."""
         return self.extra_metadata.get(SCHEMA_KEY, "")
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files that it wrote, change feeds included, relative to the base path."""
+        return frozenset(
+            path
+            for stats in self.partition_to_write_stats.values()
+            for stat in stats
+            for path in (stat.path, *(stat.cdc_stats or ()))
+            if path
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ReplaceCommitMetadata(CommitMetadata):
