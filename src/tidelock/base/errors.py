@@ -17,6 +17,7 @@
         RequestSpent               an idempotency key was used for a grant that is over
       OutcomeUnknown             it may have happened; read back before anything else
       HoldingLost                stop now: the lock is not yours any more
+        Fenced                     a later holder has committed under a larger token
       DataCorrupt                bytes contradict their format
         RecordFromFuture           a newer version wrote them
       NotFound                   the object is not there
@@ -169,6 +170,10 @@ class HoldingLost(TidelockError):
     """Stop now: the lock is not yours any more."""
 
     kind = Kind.HOLDING_LOST
+
+
+class Fenced(HoldingLost):
+    """A later holder of the lock has committed under a larger token."""
 
 
 class DataCorrupt(TidelockError):

@@ -34,9 +34,13 @@ class Snapshot:
 class Metrics:
     """The numbers of one component; safe for many threads."""
 
-    def __init__(self, prefix: str = "") -> None:
-        """Put `prefix` and a dot before every name, as Hudi's reporters do."""
+    def __init__(self, prefix: str = "", *, is_process: bool = False) -> None:
+        """Put `prefix` and a dot before every name, as Hudi's reporters do.
+
+        What is counted here is counted in `PROCESS` as well.
+        """
         self._prefix = f"{prefix}." if prefix else ""
+        self._above = None if is_process else PROCESS
         self._mutex = threading.Lock()
         self._counters: dict[str, int] = {}
         self._gauges: dict[str, float] = {}
@@ -47,11 +51,15 @@ class Metrics:
         with self._mutex:
             full = self._prefix + name
             self._counters[full] = self._counters.get(full, 0) + amount
+        if self._above is not None:
+            self._above.count(full, amount)
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
         with self._mutex:
             self._gauges[self._prefix + name] = value
+        if self._above is not None:
+            self._above.gauge(self._prefix + name, value)
 
     def time(self, name: str, duration_ms: float) -> None:
         """Add a timing."""
@@ -60,6 +68,8 @@ class Metrics:
             timer.count += 1
             timer.total_ms += duration_ms
             timer.latest_ms.append(duration_ms)
+        if self._above is not None:
+            self._above.time(self._prefix + name, duration_ms)
 
     def counter(self, name: str) -> int:
         """Return the value of a counter; 0 if it was never counted."""
@@ -74,3 +84,7 @@ class Metrics:
                 for name, timer in self._timers.items()
             }
             return Snapshot(dict(self._counters), dict(self._gauges), timers)
+
+
+PROCESS: Metrics = Metrics(is_process=True)
+"""Everything that this process counts: what exporters read."""

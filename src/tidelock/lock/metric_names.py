@@ -6,27 +6,7 @@ show ours. `docs/metrics.md` is generated from this list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
-
-class MetricKind(Enum):
-    """What a metric does with the numbers it is given."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    TIMER = "timer"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricName:
-    """One metric."""
-
-    name: str
-    kind: MetricKind
-    doc: str
-    is_hudis: bool = True
-
+from tidelock.base.telemetry import MetricKind, MetricName
 
 _C, _G, _T = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.TIMER
 
@@ -64,6 +44,10 @@ METRICS: tuple[MetricName, ...] = (
         is_hudis=False,
     ),
     MetricName("lock.lost", _C, "a holder lost its lock and was told", is_hudis=False),
+    MetricName("alerts.raised", _C, "an alert was raised, of whatever kind", is_hudis=False),
+    MetricName(
+        "alerts.undelivered", _C, "a webhook or callback did not take an alert", is_hudis=False
+    ),
     MetricName(
         "lockservice.beats", _C, "the lock service looked whether another took over", is_hudis=False
     ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelock.base.clock import SystemClock
 from tidelock.base.config import unknown_keys
 from tidelock.base.errors import ConfigInvalid
 from tidelock.base.limits import REQUEST_TIMEOUT_MS
 from tidelock.base.metrics import Metrics
+from tidelock.lock.alerting import Alert, AlertKind, Alerts
 from tidelock.lock.config import RENEW_S, VALIDITY_S, LockSettings
 from tidelock.lock.driver import Lock
 from tidelock.store.options import REQUEST_TIMEOUT
@@ -49,13 +51,23 @@ def lock(
     read = LockSettings.read(chosen)
     share_ms = read.lease.validity_ms // _TIMEOUT_SHARE
     chosen.setdefault(REQUEST_TIMEOUT.key, min(REQUEST_TIMEOUT_MS, share_ms))
-    return Lock(
+    alerts, clock = Alerts.read(chosen), SystemClock()
+    made = Lock(
         open_store(uri, chosen),
         read.lease,
         wait_s=wait_s,
         bind_thread=bind_thread,
         metrics=metrics or Metrics(read.metrics_prefix),
     )
+
+    place, owner = made.uri, made.owner
+
+    def lost(cause: str) -> None:
+        now_ms = clock.now().wall_epoch_ms
+        alerts.fire(Alert(AlertKind.LOCK_LOST, place, cause, now_ms, owner))
+
+    made.on_lost(lost)
+    return made
 
 
 def refuse_unknown(settings: Mapping[str, object]) -> None:

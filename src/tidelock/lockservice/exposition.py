@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
+from tidelock.base.exposition import exposed, label
 from tidelock.lockservice.service import LockService
 
 
 def exposition(service: LockService) -> str:
     """Return all counters, gauges and timers, and what is held and waited for now."""
-    snapshot = service.metrics.snapshot()
-    lines: list[str] = []
-    for name, count in sorted(snapshot.counters.items()):
-        full = f"{_metric(name)}_total"
-        lines += [f"# TYPE {full} counter", f"{full} {count}"]
-    for name, value in sorted(snapshot.gauges.items()):
-        lines += [f"# TYPE {_metric(name)} gauge", f"{_metric(name)} {value:g}"]
-    for name, timer in sorted(snapshot.timers.items()):
-        full = f"{_metric(name)}_ms"
-        lines += [
-            f"# TYPE {full} summary",
-            f"{full}_sum {timer.total_ms:g}",
-            f"{full}_count {timer.count}",
-        ]
-    lines += _now(service)
+    lines = [*exposed(service.metrics.snapshot()), *_now(service)]
     return "\n".join(lines) + "\n"
 
 
@@ -35,10 +20,5 @@ def _now(service: LockService) -> list[str]:
         for name, component in sorted(service.components.items()):
             desk = component.cell.desk
             value = {"held": len(desk.held), "waiting": desk.waiting, "cursor": desk.number}[what]
-            label = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            lines.append(f'tidelock_lockservice_{what}{{store="{label}"}} {value}')
+            lines.append(f'tidelock_lockservice_{what}{{store="{label(name)}"}} {value}')
     return lines
-
-
-def _metric(name: str) -> str:
-    return "tidelock_" + re.sub(r"[^a-zA-Z0-9_]", "_", name)

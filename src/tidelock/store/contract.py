@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Write only if the key does not exist."""
+    """Write only if the key does not exist.
+
+    One that is not `lasting` may be gone after a power failure: it says something of a process,
+    and that is gone then, too.
+    """
+
+    lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Final
 from tidelock.base.clock import Clock
 from tidelock.store.contract import ObjectStore
 
-_FIRST_MS: Final = 0.2
-_MOST_MS: Final = 4.0
+_FIRST_MS: Final = 0.5
+_MOST_MS: Final = 8.0
 
 
 @contextmanager

@@ -113,7 +113,8 @@ class LocalStore:
         parts, name = _parted(key)
         # An empty object has no bytes to lose, and a file system keeps the order of names: its
         # name is durable once that of any later object is.
-        durable = self._fsync and bool(body)
+        lasting = not isinstance(mode, Create) or mode.lasting
+        durable = self._fsync and bool(body) and lasting
         for left in reversed(range(_FOLDER_TRIES)):
             try:
                 with folder.opened(self._root, parts, create=True, fsync=durable) as handle:
@@ -201,6 +202,8 @@ class LocalStore:
         if _condition_fails(found, mode):
             # Seen without the turn, but true at that moment: the write may be refused right away.
             return Refused()
+        if not body and isinstance(mode, Create):
+            return self._created(handle, name, shown)
         above_ns = found.st_mtime_ns if found else 0
         temp, version = self._write_temp(handle, body, above_ns=above_ns, durable=durable)
         try:
@@ -209,6 +212,20 @@ class LocalStore:
             )
         finally:
             _unlink_quietly(handle, temp)
+
+    def _created(self, handle: int, name: str, shown: str) -> PutReply:
+        """Create an empty object, which is whole as soon as it has its name."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            file = os.open(name, flags, 0o666, dir_fd=handle)
+        except FileExistsError:
+            return Refused()
+        try:
+            return Landed(self._sealed(file, above_ns=0, durable=False))
+        except OSError as error:
+            return Unclear(f"{shown}: {error.strerror} while giving the object its time")
+        finally:
+            os.close(file)
 
     def _named(
         self,

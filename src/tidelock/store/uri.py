@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from tidelock.base.errors import InvalidInput, ResourceInvalid, Unsupported
 from tidelock.base.limits import RESOURCE_BYTES_MAX
 from tidelock.store.contract import ObjectStore
+from tidelock.store.metric_names import observe
 
 _S3 = ("s3", "s3a")
 _GCS = ("gs",)
@@ -153,7 +154,7 @@ def open_store(uri: str, settings: Mapping[str, object] | None = None) -> Object
     if scheme == "file":
         from tidelock.store.local import LocalStore  # each store loads on use
 
-        return LocalStore(Path(path))
+        return LocalStore(Path(path), observe=observe)
     if scheme == "memory":
         from tidelock.store.memory import shared_memory
 
@@ -161,11 +162,11 @@ def open_store(uri: str, settings: Mapping[str, object] | None = None) -> Object
     if scheme in _S3:
         from tidelock.store.s3 import S3Store
 
-        return S3Store(authority, path, chosen)
+        return S3Store(authority, path, chosen, observe=observe)
     if scheme in _GCS:
         from tidelock.store.gcs import GcsStore
 
-        return GcsStore(authority, path, chosen)
+        return GcsStore(authority, path, chosen, observe=observe)
     from tidelock.store.azure import AzureStore
 
     container, _, host = authority.partition("@")
@@ -174,4 +175,4 @@ def open_store(uri: str, settings: Mapping[str, object] | None = None) -> Object
             f"{shown(uri)}: the part after '//' must be container@account-host",
             hint="such as abfss://lake@account.dfs.core.windows.net/table",
         )
-    return AzureStore(host, container, path, chosen)
+    return AzureStore(host, container, path, chosen, observe=observe)

@@ -552,3 +552,41 @@ def test_objects_are_created_in_a_folder_that_others_keep_removing(tmp_path: Pat
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(come_and_go, range(4)))
     assert list(store.list("")) == []
+
+
+def test_what_need_not_last_is_not_flushed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(root)
+    store.put("first", b"1", Create())
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    assert isinstance(store.put("beat", b"2", Create(lasting=False)), Landed)
+    assert flushed == []
+    assert isinstance(store.put("entry", b"3", Create()), Landed)
+    assert len(flushed) == 2, "its bytes, and its name"
+
+
+def test_an_empty_object_is_created_once_and_under_its_own_name(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    real = os.open
+
+    def noting(path: str, flags: int, *mode: int, **options: int) -> int:
+        if flags & os.O_CREAT:
+            made.append(path)
+        return real(path, flags, *mode, **options)
+
+    monkeypatch.setattr(os, "open", noting)
+    reply = store.put("folder/marker", b"", Create())
+    assert isinstance(reply, Landed)
+    assert made == ["marker"]
+    found = store.head("folder/marker")
+    assert found is not None
+    assert (found.size_bytes, found.version) == (0, reply.version)
+    assert isinstance(store.put("folder/marker", b"", Create()), Refused)
+    monkeypatch.undo()
+    failing = root / "folder" / "other"
+    with monkeypatch.context() as patch:
+        failing_call(patch, "utime", errno.EIO, when=always)
+        assert isinstance(store.put("folder/other", b"", Create()), Unclear), "its name is there"
+    assert failing.exists()
