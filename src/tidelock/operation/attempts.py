@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from tidelock.base.errors import TidelockError, WriteConflict
 from tidelock.engine.contract import Prepared, WriteEngine
 from tidelock.engine.plan import TaskKind
 from tidelock.kernel.prepare import PrepareRule
 from tidelock.operation.job import Job
+from tidelock.operation.moment import Moment, NothingToWrite
 from tidelock.operation.placing import Placed
 from tidelock.table.filegroup.view import GroupId
 from tidelock.txn.draft import Overtaken, deed_of
@@ -72,6 +73,22 @@ class Kept:
     rule: PrepareRule | None = None
     rows: Prepared | None = None
     ticket: Ticket | None = None
+    computed: tuple[int, object] | None = None
+
+    def bound(self, job: Job, position: int, moment: Callable[[], Moment]) -> Job:
+        """Return the job with rows, computed anew if others have written since they were.
+
+        Raises: `NothingToWrite` if none come out.
+        """
+        if job.compute is None:
+            return job
+        if self.computed is None or (job.reads and self.computed[0] != position):
+            self.forget()
+            rows = job.compute(moment())
+            if rows is None:
+                raise NothingToWrite
+            self.computed = (position, rows)
+        return replace(job, rows=self.computed[1])
 
     def prepared(self, rows: object, rule: PrepareRule) -> Prepared:
         """Return the rows prepared by a rule; again only if the schema has changed."""

@@ -47,6 +47,7 @@ def commit_draft(
         reads=job.reads,
         bucketed=bucketed,
         nonblocking=nonblocking,
+        mark=job.mark,
     )
 
 
@@ -61,7 +62,8 @@ def with_replaced(draft: CommitDraft, replaced: frozenset[GroupId]) -> CommitDra
 def _metadata(
     job: Job, replaced: frozenset[GroupId], results: Iterable[FileResult], avro: str
 ) -> CommitMetadata:
-    stats, extra = stats_of(results), {**job.metadata, SCHEMA_KEY: avro}
+    marked = {} if job.mark is None else job.mark.metadata
+    stats, extra = stats_of(results), {**job.metadata, **marked, SCHEMA_KEY: avro}
     if not job.overwrites:
         return CommitMetadata(
             partition_to_write_stats=stats, extra_metadata=extra, operation_type=job.operation

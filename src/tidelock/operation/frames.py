@@ -16,18 +16,25 @@ from tidelock.table.snapshot import TableSnapshot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidelock.engine.spark.read import Merging
+
 
 def is_frame(data: object) -> bool:
     """Tell whether `data` is a frame of Spark's, without importing it."""
     return type(data).__module__.startswith("pyspark.sql.")
 
 
-def frame_engine(frame: object, uri: str, options: Mapping[str, object]) -> WriteEngine:
-    """Return the engine that writes a frame: the one of the session it belongs to."""
+def session_of(data: object) -> SparkSession | None:
+    """Return the session that a frame belongs to; None for what is no frame."""
+    return data.sparkSession if is_frame(data) else None  # type: ignore[attr-defined]
+
+
+def session_engine(session: object, uri: str, options: Mapping[str, object]) -> WriteEngine:
+    """Return the engine that writes the frames of a session."""
     from tidelock.engine.spark.session import checked
     from tidelock.engine.spark.write import SparkWriter
 
-    spark: SparkSession = frame.sparkSession  # type: ignore[attr-defined]
+    spark: SparkSession = session  # type: ignore[assignment]
     return SparkWriter(checked(spark), StoreAddress(uri, dict(options)))
 
 
@@ -54,6 +61,7 @@ def scan_frame(
     options: Mapping[str, object],
     *,
     native: bool = True,
+    merging: Merging | None = None,
 ) -> DataFrame:
     """Return what a scan reads as a frame of the session. Raises: `MissingExtra`, `Unsupported`."""
     if find_spec("pyspark") is None:
@@ -62,4 +70,4 @@ def scan_frame(
     from tidelock.engine.spark.session import checked
 
     address = StoreAddress(snapshot.store.uri, dict(options))
-    return frame_of(checked(spark), snapshot, scan, address, native=native)
+    return frame_of(checked(spark), snapshot, scan, address, native=native, merging=merging)

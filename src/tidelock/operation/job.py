@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidelock.table.properties import TableType
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
+from tidelock.txn.mark import Mark
 
 OVERWRITES: Final = frozenset(
     {
@@ -26,7 +27,11 @@ class Job:
 
     `anywhere` says that keys to delete come without their partition. `partitions` are those to
     delete. `metadata` goes into the commit, beside the schema. `reads` marks rows that were
-    computed from the table.
+    computed from the table. `mark` says which batch of which application it is.
+
+    Rows that depend on the table come from `compute`, which is called with the table as it is
+    before each attempt; `session` is the Spark session that its frames belong to. With
+    `tombstones` some of the rows delete: those that say so in a column of that name.
     """
 
     operation: OperationType
@@ -35,6 +40,15 @@ class Job:
     partitions: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     reads: bool = False
+    mark: Mark | None = None
+    compute: Callable[..., object] | None = None
+    session: object | None = None
+    tombstones: bool = False
+
+    @property
+    def name(self) -> str:
+        """The operation as users write it."""
+        return self.operation.value.lower()
 
     @property
     def deletes(self) -> bool:

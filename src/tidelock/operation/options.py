@@ -30,6 +30,21 @@ _CHECKED: Final = (
 """Below these every name that means something is declared, so another one is a mistake."""
 
 
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "hoodie.datasource.write.reconcile.schema",
+        "hoodie.datasource.write.row.writer.enable",
+        "hoodie.datasource.write.streaming.disable.compaction",
+        "hoodie.parquet.compression.ratio",
+        "hoodie.parquet.dictionary.enabled",
+        "hoodie.parquet.field_id.write.enabled",
+        "hoodie.parquet.page.size",
+        "hoodie.parquet.writelegacyformat.enabled",
+    }
+)
+"""Names of Hudi's below those that say how it works inside: no table is different for them."""
+
+
 def comma_list(text: str) -> tuple[str, ...]:
     """Read names separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -350,8 +365,12 @@ def check_options(options: Mapping[str, object]) -> None:
     job can be used as they are. Raises: `ConfigInvalid`.
     """
     for name, near in unknown_keys(options, prefixes=_CHECKED).items():
-        raise _unknown(name, near)
+        if name not in _WITHOUT_EFFECT:
+            raise _unknown(name, near)
     for name in options:
+        if name in _WITHOUT_EFFECT:
+            logger.warning("%s has no effect here", name)
+            continue
         if name in _known() or name.startswith(_CHECKED):
             continue
         foreign = not name.startswith(("hoodie.", "fs."))

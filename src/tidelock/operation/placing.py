@@ -9,7 +9,7 @@ from tidelock.base.errors import ConfigInvalid
 from tidelock.base.ids import IdSource
 from tidelock.engine.contract import Prepared, Profile, Tagged, TagRule, WriteEngine, WritePlan
 from tidelock.kernel.lookup import BucketRule, IndexKind
-from tidelock.kernel.route import Routes
+from tidelock.kernel.route import TOMBSTONE, Routes
 from tidelock.operation.job import Job
 from tidelock.operation.plan import Capacity, Shape, plan_buckets, plan_bulk, plan_write
 from tidelock.operation.settings import SortMode, WriteSettings
@@ -101,7 +101,7 @@ class Placing:
             drop_found=drop_found,
             drop_missing=job.deletes,
             anywhere=job.anywhere,
-            deletes_by=None if job.deletes else IS_DELETED,
+            deletes_by=None if job.deletes else TOMBSTONE if job.tombstones else IS_DELETED,
         )
 
     def _bucket_rule(self, view: TableView) -> BucketRule:
@@ -145,7 +145,7 @@ class Placing:
 
     def _overwrite(self, job: Job, prepared: Prepared | None, view: TableView) -> Placed:
         intents: frozenset[str] | None = frozenset(
-            job.partitions if prepared is None else prepared.partitions
+            [*job.partitions, *(() if prepared is None else prepared.partitions)]
         )
         if job.operation is OperationType.INSERT_OVERWRITE_TABLE:
             intents = None

@@ -42,6 +42,7 @@ def snapshot_scan(
     chosen = chosen_columns(schema, columns, meta_columns=meta_columns, where=snapshot.store.uri)
     check_partitions(snapshot, partitions)
     slices = snapshot.slices(moment, partitions, read_optimized=read_optimized)
+    snapshot.check_there(slices, moment, partitions)
     rule = MergeRule.of(snapshot.properties, merger=merger)
     _check_schema(snapshot, schema, slices)
     _check_keys(snapshot, slices)

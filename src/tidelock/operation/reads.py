@@ -16,8 +16,9 @@ from tidelock.engine.local import LocalEngine, Scan
 from tidelock.kernel.basefile import BATCH_ROWS
 from tidelock.kernel.merge import Merger
 from tidelock.operation.filters import Filter
-from tidelock.operation.following import changes_by_commit
+from tidelock.operation.following import BEFORE_ALL, changes_by_commit
 from tidelock.operation.history import HistoryEntry, history
+from tidelock.operation.observing import reading
 from tidelock.operation.query import (
     changes_scan,
     check_partitions,
@@ -215,9 +216,16 @@ class TableReads:
         start = None if since is None else point_in_time(since)
         idle_since_ms = self._clock.now().monotonic_ms
         while True:
+            # What a first look finds, a second one finds with all that completed before it (C29).
+            until = open_table(self._store).latest_completion or BEFORE_ALL
             snapshot = snapshot_now(self._store)
             for completion, scan in changes_by_commit(
-                snapshot, start, columns=columns, meta_columns=meta_columns, merger=self._merger
+                snapshot,
+                start,
+                until=until,
+                columns=columns,
+                meta_columns=meta_columns,
+                merger=self._merger,
             ):
                 start = completion
                 rows = self._whole(scan)
@@ -261,7 +269,9 @@ class TableReads:
 
     def _whole(self, scan: Scan) -> pa.Table:
         schema = _result_schema(scan)
-        parts = [rows.cast(schema) for rows in self._engine.read(scan)]
+        with reading(self._clock, self._store.uri) as counts:
+            parts = [rows.cast(schema) for rows in self._engine.read(scan)]
+            counts.extend(len(part) for part in parts)
         return pa.concat_tables([schema.empty_table(), *parts])
 
 
@@ -276,7 +286,8 @@ def snapshot_now(store: ObjectStore) -> TableSnapshot:
     if found is None:
         return snapshot
     fold = decode(found.body, where=f"{store.uri}/{CHECKPOINT_KEY}").fold
-    return replace(snapshot, void=frozenset(fold.void))
+    void = frozenset(fold.void)
+    return replace(snapshot, timeline=snapshot.timeline.without_completed(void), void=void)
 
 
 def _result_schema(scan: Scan) -> pa.Schema:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from tidelock.kernel.results import FileResult
+from tidelock.txn.mark import Applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,9 @@ class WriteReport:
     `instant` is its request time, `completion` when it became visible. `rows_updated` counts the
     rows sent to existing ones; in a merge-on-read table some of them may lose against what is
     there. `files_replaced` are file groups that an overwrite took away. `rebases` is how often
-    others came between, and the write was merged again on top of theirs.
+    others came between, and the write was merged again on top of theirs. `repeated` says that the
+    batch of its mark was applied before: nothing was written now, and `instant` and `completion`
+    are those of the last commit of its application.
     """
 
     operation: str
@@ -28,9 +32,25 @@ class WriteReport:
     files_replaced: int = 0
     bytes_written: int = 0
     rebases: int = 0
+    repeated: bool = False
 
 
-def counted(results: Iterable[FileResult]) -> dict[str, int]:
+def repeated_report(operation: str, applied: Applied) -> WriteReport:
+    """Return the report of a write whose batch was applied before."""
+    return WriteReport(operation, applied.instant, applied.completion, repeated=True)
+
+
+class Counts(TypedDict):
+    """The numbers of a report that files tell."""
+
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    files_written: int
+    bytes_written: int
+
+
+def counted(results: Iterable[FileResult]) -> Counts:
     """Return the numbers of a report that files tell."""
     stats = [result.stat for result in results]
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -15,9 +15,16 @@ from tidelock.engine.local import LocalEngine
 from tidelock.engine.local_write import LocalWriter
 from tidelock.kernel.merge import Merger
 from tidelock.operation.create import Names, table_properties, user_schema
-from tidelock.operation.frames import frame_engine, frame_keys, is_frame, scan_frame
+from tidelock.operation.frames import (
+    frame_keys,
+    is_frame,
+    scan_frame,
+    session_engine,
+    session_of,
+)
 from tidelock.operation.inputs import arrow_table, key_table
 from tidelock.operation.job import Job
+from tidelock.operation.moment import Moment, NothingToWrite
 from tidelock.operation.options import DELETE_PARTITIONS, OPERATION, check_options
 from tidelock.operation.query import snapshot_scan
 from tidelock.operation.reads import TableReads, snapshot_now
@@ -30,6 +37,7 @@ from tidelock.table.keys import KeyRule
 from tidelock.table.properties_file import create_properties
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.metadata import OperationType
+from tidelock.txn.mark import Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,6 +194,7 @@ class Table(TableReads):
         operation: str | None = None,
         *,
         metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
     ) -> WriteReport:
         """Do what `hoodie.datasource.write.operation` says with rows, or what is named here.
 
@@ -195,45 +204,68 @@ class Table(TableReads):
         named = (operation or OPERATION.required(self._options)).lower()
         if named == "delete_partition":
             chosen = DELETE_PARTITIONS.required(self._options)
-            return self.delete_partition(chosen, metadata=metadata)
+            return self.delete_partition(chosen, metadata=metadata, mark=mark)
         if named == "delete":
-            return self.delete(rows, metadata=metadata)
+            return self.delete(rows, metadata=metadata, mark=mark)
         if named not in _BY_ROWS:
             known = ", ".join([*_BY_ROWS, "delete", "delete_partition"])
             raise ConfigInvalid(f"{OPERATION.key} = {named} is not known", hint=f"use {known}")
-        return self._write(_BY_ROWS[named], rows, metadata)
+        return self._write(_BY_ROWS[named], rows, metadata, mark)
 
-    def upsert(self, rows: object, *, metadata: Mapping[str, str] | None = None) -> WriteReport:
+    def upsert(
+        self,
+        rows: object,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
+    ) -> WriteReport:
         """Insert rows, and update those whose key the table has.
 
         `rows` are an Arrow table, batch or reader, a pandas, polars or Spark frame, or a list of
         dictionaries. Columns that the table does not have are added, types widen, and missing
         columns are null. Of several rows with one key the merge rule keeps one. Rows with true in
-        `_hoodie_is_deleted` delete. `metadata` goes into the commit.
+        `_hoodie_is_deleted` delete. `metadata` goes into the commit. `mark` is the batch of a
+        pipeline: one that the table has taken before is not taken again, and the report says so.
 
         Raises: `InvalidInput` naming the column or row, `WriteConflict`, `OutcomeUnknown`, and
         what reading files raises.
         """
-        return self._write(OperationType.UPSERT, rows, metadata)
+        return self._write(OperationType.UPSERT, rows, metadata, mark)
 
-    def insert(self, rows: object, *, metadata: Mapping[str, str] | None = None) -> WriteReport:
+    def insert(
+        self,
+        rows: object,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
+    ) -> WriteReport:
         """Insert rows without looking for their keys: a key may then be there twice.
 
         With `hoodie.datasource.write.insert.drop.duplicates` rows are left out whose key the table
         has. Raises: what `upsert` raises.
         """
-        return self._write(OperationType.INSERT, rows, metadata)
+        return self._write(OperationType.INSERT, rows, metadata, mark)
 
     def bulk_insert(
-        self, rows: object, *, metadata: Mapping[str, str] | None = None
+        self,
+        rows: object,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
     ) -> WriteReport:
         """Insert many rows into files of their own.
 
         `hoodie.bulkinsert.sort.mode` says whether they are sorted. Raises: what `upsert` raises.
         """
-        return self._write(OperationType.BULK_INSERT, rows, metadata)
+        return self._write(OperationType.BULK_INSERT, rows, metadata, mark)
 
-    def delete(self, keys: object, *, metadata: Mapping[str, str] | None = None) -> WriteReport:
+    def delete(
+        self,
+        keys: object,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
+    ) -> WriteReport:
         """Delete rows by key. Keys that the table does not have are no error.
 
         `keys` are rows as `upsert` takes them, of which only the key's and the partition's columns
@@ -246,26 +278,40 @@ class Table(TableReads):
             table, anywhere = frame_keys(keys, rule)
         else:
             table, anywhere = key_table(keys, rule, self.writer().columns())
-        job = Job(OperationType.DELETE, table, anywhere=anywhere, metadata=metadata or {})
+        job = Job(
+            OperationType.DELETE, table, anywhere=anywhere, metadata=metadata or {}, mark=mark
+        )
         return self._run(job)
 
     def insert_overwrite(
-        self, rows: object, *, metadata: Mapping[str, str] | None = None
+        self,
+        rows: object,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
     ) -> WriteReport:
         """Replace the partitions that `rows` lie in by `rows`.
 
         Raises: what `upsert` raises.
         """
-        return self._write(OperationType.INSERT_OVERWRITE, rows, metadata)
+        return self._write(OperationType.INSERT_OVERWRITE, rows, metadata, mark)
 
     def insert_overwrite_table(
-        self, rows: object, *, metadata: Mapping[str, str] | None = None
+        self,
+        rows: object,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
     ) -> WriteReport:
         """Replace all rows of the table by `rows`. Raises: what `upsert` raises."""
-        return self._write(OperationType.INSERT_OVERWRITE_TABLE, rows, metadata)
+        return self._write(OperationType.INSERT_OVERWRITE_TABLE, rows, metadata, mark)
 
     def delete_partition(
-        self, partitions: Collection[str], *, metadata: Mapping[str, str] | None = None
+        self,
+        partitions: Collection[str],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
     ) -> WriteReport:
         """Delete all rows of some partitions, given by their paths, as `files` shows them.
 
@@ -280,8 +326,72 @@ class Table(TableReads):
                 f"{self.uri} is not partitioned", hint="use insert_overwrite_table with no rows"
             )
         chosen = tuple(sorted(set(partitions)))
-        job = Job(OperationType.DELETE_PARTITION, partitions=chosen, metadata=metadata or {})
+        job = Job(
+            OperationType.DELETE_PARTITION, partitions=chosen, metadata=metadata or {}, mark=mark
+        )
         return self._run(job)
+
+    def mark(self, application: str) -> Mark | None:
+        """Return the last mark that a pipeline has committed; None if it has none.
+
+        Of the table as it is now, whatever `refresh` has seen: a pipeline goes on from there.
+        """
+        applied = self.writer().transactions.ledger.refresh().marks.get(application)
+        return None if applied is None else applied.mark
+
+    def rewrite(
+        self,
+        compute: Callable[[Moment], object],
+        operation: str = "upsert",
+        *,
+        spark: SparkSession | None = None,
+        tombstones: bool = False,
+        partitions: Collection[str] = (),
+        reads: bool = True,
+        metadata: Mapping[str, str] | None = None,
+        mark: Mark | None = None,
+    ) -> WriteReport | None:
+        """Write rows that are computed from the table, as if nobody else wrote meanwhile.
+
+        `compute` is called with the table as it is, and returns rows as `upsert` takes them, or
+        None for nothing to do. It is called again when another write came between, so it should
+        do nothing else. Spark's frames need the session as `spark`. With `tombstones` rows with
+        true in the column `_tidelock_tombstone` delete their key. `partitions` are replaced by an
+        `insert_overwrite` beside those that rows lie in. Without `reads` the rows do not depend on
+        the table after all: they are computed once, and merged again if others came between. With a
+        `mark` nothing to do is a commit, too: it says that the batch was applied.
+
+            orders.rewrite(lambda now: raised(now.read(["id", "price", "region"])))
+
+        Raises: what `upsert` raises, `ConfigInvalid` for an operation that there is not.
+        """
+        columns = self.writer().columns
+
+        def rows(now: Moment) -> object:
+            found = compute(now)
+            if found is None and mark is not None:
+                return columns().empty_table()
+            return found if found is None or is_frame(found) else arrow_table(found, columns())
+
+        kinds = {**_BY_ROWS, "delete": OperationType.DELETE}
+        if operation not in kinds:
+            known = ", ".join(kinds)
+            raise ConfigInvalid(f"the operation {operation!r} is not known", hint=f"use {known}")
+        job = Job(
+            kinds[operation],
+            partitions=tuple(sorted(partitions)),
+            metadata=metadata or {},
+            mark=mark,
+            reads=reads,
+            compute=rows,
+            session=spark,
+            tombstones=tombstones,
+        )
+        try:
+            return self._run(job)
+        except NothingToWrite:
+            self.refresh()
+            return None
 
     def to_spark(
         self,
@@ -326,16 +436,21 @@ class Table(TableReads):
         return self._writer
 
     def _write(
-        self, operation: OperationType, rows: object, metadata: Mapping[str, str] | None
+        self,
+        operation: OperationType,
+        rows: object,
+        metadata: Mapping[str, str] | None,
+        mark: Mark | None,
     ) -> WriteReport:
         if not is_frame(rows):
             rows = arrow_table(rows, self.writer().columns())
-        return self._run(Job(operation, rows, metadata=metadata or {}))
+        return self._run(Job(operation, rows, metadata=metadata or {}, mark=mark))
 
     def _run(self, job: Job) -> WriteReport:
         writer, engine = self.writer(), None
-        if is_frame(job.rows):
-            engine = frame_engine(job.rows, self.uri, self._options)
+        session = session_of(job.rows) or job.session
+        if session is not None:
+            engine = session_engine(session, self.uri, self._options)
         with self._writing:
             report = writer.write(job, engine)
         self.refresh()

@@ -22,7 +22,18 @@ from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from tidelock.txn.draft import schema_id_of
-from tidelock.txn.entry import Boundary, Claim, Commit, Entry, Inline, Plan, Rollback, Turn
+from tidelock.txn.entry import (
+    Boundary,
+    Claim,
+    Commit,
+    Entry,
+    Inline,
+    Plan,
+    Release,
+    Rollback,
+    Turn,
+    Undo,
+)
 from tidelock.txn.fold import Fold
 from tidelock.txn.footprint import Deed
 
@@ -116,7 +127,11 @@ class TableView:
                 case Commit() as commit if commit.footprint.deed in _FOLLOWED:
                     self.unread.append(commit)
                     self.has_writes = True
-                case Claim() | Turn() | Boundary() | Rollback() | Plan():
+                case Claim() | Turn() | Boundary() | Rollback() | Plan() | Release():
+                    pass
+                case Undo(complete=False):
+                    pass
+                case Commit() as commit if commit.footprint.deed in (Deed.ROLLBACK, Deed.SAVEPOINT):
                     pass
                 case _:
                     return False
@@ -167,8 +182,9 @@ def load_view(
 def _loaded(
     store: ObjectStore, properties: TableProperties, fold: Fold, least_bytes: float
 ) -> TableView:
-    timeline = load_timeline(store, properties.timeline_folder)
-    snapshot = TableSnapshot(store, properties, timeline, frozenset(fold.void))
+    void = frozenset(fold.void)
+    timeline = load_timeline(store, properties.timeline_folder).without_completed(void)
+    snapshot = TableSnapshot(store, properties, timeline, void)
     view = TableView(fold, store, least_bytes=least_bytes)
     for piece in snapshot.slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece

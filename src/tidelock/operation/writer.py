@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final, assert_never
+from functools import partial
+from typing import assert_never
 
 import pyarrow as pa
 
 from tidelock.base.clock import Clock
-from tidelock.base.errors import Conflict, NotFound, OutcomeUnknown, Unsupported
+from tidelock.base.errors import Conflict, NotFound, OutcomeUnknown, Unavailable, Unsupported
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.base.outcome import Unknown
-from tidelock.engine.contract import GroupTask, Tagged, WriteEngine, WritePlan
+from tidelock.engine.contract import Doomed, Tagged, WriteEngine, WritePlan
 from tidelock.engine.local_write import LocalWriter
+from tidelock.engine.service import LocalServices, ServiceEngine, ServiceTask
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.lookup import IndexKind
 from tidelock.kernel.merge import Merger, MergeRule
 from tidelock.kernel.prepare import PrepareRule
 from tidelock.kernel.results import FileResult
-from tidelock.kernel.route import FILE_ID, Routes
+from tidelock.kernel.route import FILE_ID, TOMBSTONE
 from tidelock.operation.attempts import (
     Doom,
     Kept,
@@ -35,8 +35,10 @@ from tidelock.operation.drafting import commit_draft, with_replaced
 from tidelock.operation.inputs import evolved_schema
 from tidelock.operation.job import Job
 from tidelock.operation.keycheck import shares_no_key
+from tidelock.operation.moment import Moment
+from tidelock.operation.observing import writing
 from tidelock.operation.placing import Placed, Placing
-from tidelock.operation.report import WriteReport, counted
+from tidelock.operation.report import WriteReport, counted, repeated_report
 from tidelock.operation.settings import WriteSettings
 from tidelock.operation.view import TableView, load_view
 from tidelock.store.contract import ObjectStore
@@ -46,21 +48,14 @@ from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import KEY as PROPERTIES
 from tidelock.table.schema.avro import arrow_schema, avro_schema, parse_schema, render_schema
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
-from tidelock.table.timeline.instant import format_time
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.txn.config import Mode
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
-from tidelock.txn.entry import Commit
+from tidelock.txn.fold import already_applied
 from tidelock.txn.strategy import Strategy
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
-from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, ReplanReplaced
-
-logger = logging.getLogger(__name__)
-
-_JUST_NOW_MS: Final = 2_000
-_NEIGHBOURS: Final = 32
-"""Ledger entries that are looked at for others who write at the same time."""
+from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, Repeated, ReplanReplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +82,8 @@ class TableWriter:
     transactions: Transactions
     merger: Merger | None = None
     ids: IdSource = field(default_factory=SystemIds)
+    services: ServiceEngine | None = None
+    """What runs table services; threads of this process without one."""
     _view: TableView | None = None
     _schema: SchemaNow | None = None
 
@@ -96,22 +93,36 @@ class TableWriter:
         Raises: `InvalidInput` for rows that do not fit, `WriteConflict` with the report of what
         came between, `OutcomeUnknown`, and what reading and writing files raise.
         """
+        home = self.transactions
+        with writing(home.clock, self.store.uri, job.name, owner=home.owner) as seen:
+            report = self._write(job, engine)
+            seen.report = report
+        return report
+
+    def _write(self, job: Job, engine: WriteEngine | None) -> WriteReport:
         self.begin_table()
         kept = Kept(engine or self.engine)
         rounds = conflicts = 0
         try:
             while True:
+                done = self._done_before(job)
+                if done is not None:
+                    return done
                 try:
                     with self._in_line(job, rounds):
                         outcome = self._attempt(job, kept, rounds)
-                except NotFound:
+                except (NotFound, Unavailable) as error:
                     # A clean may have removed what this write began from, after others' commits.
+                    if isinstance(error, Unavailable) and job.compute is None:
+                        raise
                     rounds += 1
                     if rounds > self.settings.rebase_rounds_max or not self._is_behind():
                         raise
                     continue
                 if isinstance(outcome, WriteReport):
                     return outcome
+                if isinstance(outcome.verdict, Repeated):
+                    return repeated_report(job.name, outcome.verdict.applied)
                 if isinstance(outcome.verdict, Refuse):
                     conflicts += 1
                     if conflicts > self.settings.conflict_retries:
@@ -119,9 +130,16 @@ class TableWriter:
                 rounds += 1
                 if rounds > self.settings.rebase_rounds_max:
                     raise conflict_error(self.store.uri, outcome, rounds=rounds)
-                logger.info("%s: overtaken, writing again: %s", self.store.uri, outcome.reason)
+                self.transactions.observing.overtaken_often(rounds, outcome.reason)
         finally:
             kept.release()
+
+    def _done_before(self, job: Job) -> WriteReport | None:
+        """Return the report of a write whose mark says that it was applied; saves the work."""
+        if job.mark is None:
+            return None
+        applied = already_applied(job.mark, self.transactions.ledger.refresh())
+        return None if applied is None else repeated_report(job.name, applied)
 
     def _is_behind(self) -> bool:
         """Tell whether others have committed since the table was looked at."""
@@ -140,11 +158,16 @@ class TableWriter:
         """Return the table's columns as far as is known here."""
         return self.schema(self._view or self.view()).schema
 
-    def rewrite(
-        self, tasks: tuple[GroupTask, ...], transaction: Transaction
+    def serve(
+        self,
+        tasks: Sequence[ServiceTask],
+        context: WriteContext,
+        *,
+        doomed: Doomed | None = None,
     ) -> tuple[FileResult, ...]:
-        """Run tasks that need no rows of a user's: those of a table service."""
-        return self._without_rows(WritePlan(tasks, Routes()), self.context(transaction))
+        """Run the tasks of a table service. Raises: `Conflict` once `doomed` says why to stop."""
+        engine = self.services or LocalServices(self.store)
+        return engine.serve(tasks, context, doomed=doomed)
 
     def context(self, transaction: Transaction) -> WriteContext:
         """Return what every file of a table service has in common."""
@@ -154,11 +177,14 @@ class TableWriter:
         """Stop the heartbeats, and give the lock back."""
         self.transactions.close()
 
-    def view(self) -> TableView:
-        """Return the table as it is at the end of the ledger."""
+    def view(self, *, fresh: bool = True) -> TableView:
+        """Return the table as it is at the end of the ledger.
+
+        Unless it must be `fresh`, the end that is known here will do.
+        """
         ledger = self.transactions.ledger
-        fold = ledger.refresh()
         known = self._view
+        fold = ledger.refresh() if fresh or known is None else ledger.fold
         if known is not None and known.fold.position == fold.position:
             known.fold = fold
             return known
@@ -180,21 +206,14 @@ class TableWriter:
             self._schema = SchemaNow(found, avro)
         return self._schema
 
-    @cached_property
-    def _lines_up(self) -> bool:
-        """Tell whether those who write this table are on one machine, and can line up there.
-
-        Elsewhere they take turns through the ledger.
-        """
-        return self.store.local_path(PROPERTIES) is not None
-
     def _in_line(self, job: Job, rounds: int) -> AbstractContextManager[bool]:
         """Line up with the others on this machine, where one would undo another's work.
 
         Only while there are others: a lone writer, and rows that are only added, need no line.
         """
-        crowded = self._lines_up and (rounds or self._is_crowded())
-        if self._nonblocking or self._is_blind(job) or not crowded:
+        crowded = self.transactions.line.is_here and (rounds or self.transactions.is_crowded)
+        blind = self._is_blind(job) and not job.reads
+        if self._nonblocking or blind or not crowded:
             return nullcontext(enter_result=False)
         transactions = self.transactions
         return in_line(
@@ -226,7 +245,7 @@ class TableWriter:
             outcome, draft = self._commit(transaction, draft, placed, results)
             if isinstance(outcome, Overtaken):
                 files = [result.stat.path for result in results if result.stat.path]
-                queues = not self._lines_up and isinstance(outcome.verdict, Rebase)
+                queues = not self.transactions.line.is_here and isinstance(outcome.verdict, Rebase)
                 if kept.ticket is None and queues:
                     # What was overtaken first keeps its place in the queue until this write is
                     # through. Nothing of it can be seen, and nothing of it will be.
@@ -237,7 +256,7 @@ class TableWriter:
                     transaction.rollback(overtaken=outcome, files=files)
                 return outcome
         return WriteReport(
-            job.operation.value.lower(),
+            job.name,
             outcome.instant,
             outcome.completion,
             **counted(results),
@@ -248,25 +267,22 @@ class TableWriter:
     def _placed(self, job: Job, kept: Kept, rounds: int) -> tuple[TableView, SchemaNow, Placed]:
         """Return where the rows go, once it is this writer's turn to go there."""
         while True:
-            view = self.view()
+            # Rows that are only added read nothing. Whatever came since is judged by the commit.
+            view = self.view(fresh=rounds > 0 or not self._is_blind(job))
+            job = kept.bound(job, view.fold.position, partial(self._moment, view))
             now = self._evolved(job, self.schema(view), kept.engine)
             prepared = None if job.rows is None else kept.prepared(job.rows, self._rule(job, now))
-            crowded = rounds > 0 or self._is_crowded()
+            crowded = rounds > 0 or self.transactions.is_crowded
             placed = self._placing(kept.engine).place(job, prepared, view, crowded=crowded)
             mine = wanted(placed, blind=self._is_blind(job))
-            if self._lines_up or self._nonblocking or not self.transactions.wait_turn(*mine):
+            if (
+                self.transactions.line.is_here
+                or self._nonblocking
+                or not self.transactions.wait_turn(*mine)
+            ):
                 return view, now, placed
             if self.transactions.ledger.fold.position == view.fold.position:
                 return view, now, placed
-
-    def _is_crowded(self) -> bool:
-        """Tell whether somebody else has committed just now. A wrong clock costs some work."""
-        ledger = self.transactions.ledger
-        since = format_time(self.transactions.clock.now().wall_epoch_ms - _JUST_NOW_MS)
-        return any(
-            entry.time > since and entry.owner != ledger.owner and isinstance(entry.fact, Commit)
-            for entry in ledger.view.tail[-_NEIGHBOURS:]
-        )
 
     def _commit(
         self,
@@ -300,10 +316,16 @@ class TableWriter:
                 case _:
                     assert_never(outcome)
 
+    def _moment(self, view: TableView) -> Moment:
+        slices = tuple(view.of().values())
+        return Moment(self.store, slices, self.schema(view).schema, self._merge_rule())
+
     def _evolved(self, job: Job, known: SchemaNow, engine: WriteEngine) -> SchemaNow:
         if job.rows is None or job.deletes:
             return known
         incoming = engine.schema(job.rows)
+        if job.tombstones:
+            incoming = pa.schema([field for field in incoming if field.name != TOMBSTONE])
         found = evolved_schema(known.schema, incoming, where=self.store.uri)
         if known.avro and found.equals(known.schema):
             return known
@@ -318,8 +340,9 @@ class TableWriter:
                 dedupe = self.settings.combine_delete
             case _:
                 dedupe = self.settings.combine_insert
+        marks = [pa.field(TOMBSTONE, pa.bool_())] if job.tombstones else []
         return PrepareRule(
-            now.schema,
+            pa.schema([*now.schema, *marks]),
             KeyRule.of(self.properties),
             self._merge_rule(),
             dedupe=dedupe,

@@ -14,9 +14,9 @@ from tidelock.base.errors import WriteConflict
 from tidelock.engine.contract import Tagged, WriteEngine, WritePlan
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.results import FileResult
-from tidelock.operation import writer
 from tidelock.operation import writer as writing
 from tidelock.operation.view import load_view
+from tidelock.txn import transactions
 
 LARGE = range(3_000)
 """More new rows than a ledger entry names."""
@@ -146,7 +146,7 @@ def test_blind_inserts_of_several_writers_keep_out_of_each_others_files() -> Non
 def test_a_blind_insert_that_lost_a_small_file_takes_one_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writer, "_JUST_NOW_MS", 0)  # nobody seemed to be there
+    monkeypatch.setattr(transactions, "_JUST_NOW_MS", 0)  # nobody seemed to be there
     table = made()
     table.insert([row(1)])
     slow = interrupted(table, lambda other: other.insert([row(2)]))

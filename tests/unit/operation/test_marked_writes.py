@@ -1,0 +1,88 @@
+"""Writes that carry a mark: applied once, and the table says how far a pipeline has come."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidelock as tl
+from tests.unit.operation.model import TYPES, held, made, ordered, row, rows
+from tests.unit.operation.test_rebase import interrupted, pending
+
+KEY = "_hudi_streaming_sink_checkpoint"
+
+
+def batch(version: int, application: str = "orders") -> tl.Mark:
+    return tl.Mark(application, version, {KEY: f'{{"{application}":"{version}"}}'})
+
+
+def commits(table: tl.Table) -> int:
+    table.refresh()
+    return len([i for i in table.timeline if i.is_completed])
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert", "upsert", "insert_overwrite"])
+def test_a_batch_that_is_written_again_is_reported_and_not_applied(operation: str) -> None:
+    table = made()
+    first = table.write(rows(range(4)), operation, mark=batch(0))
+    assert not first.repeated
+    before = commits(table)
+    again = tl.Table.open(table.uri).write(rows(range(9)), operation, mark=batch(0))
+    assert again.repeated
+    assert (again.instant, again.completion) == (first.instant, first.completion)
+    assert again.rows_inserted == 0
+    assert held(table) == ordered(rows(range(4)))
+    assert commits(table) == before
+
+
+def test_deletes_carry_marks_too() -> None:
+    table = made(partition_by="region")
+    table.upsert(rows(range(6)), mark=batch(0))
+    assert not table.delete(["k001"], mark=batch(1)).repeated
+    table.upsert([row(1, 2)])
+    assert table.delete(["k001"], mark=batch(1)).repeated
+    assert table.delete_partition(["b"], mark=batch(1)).repeated
+    assert not table.delete_partition(["b"], mark=batch(2)).repeated
+    assert {each["region"] for each in held(table)} == {"a", "c"}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_of_two_who_write_one_batch_at_once_one_lands_and_the_other_leaves_nothing(
+    kind: str,
+) -> None:
+    table = made(kind)
+    table.upsert(rows(range(4)))
+    slow = interrupted(table, lambda other: other.insert(rows(range(20, 24)), mark=batch(5)))
+    report = slow.insert(rows(range(20, 24)), mark=batch(5))
+    assert report.repeated
+    assert held(slow) == ordered([*rows(range(4)), *rows(range(20, 24))])
+    assert pending(slow) == []
+    assert list(slow._store.list(".hoodie/.heartbeat/")) == []
+
+
+def test_a_repeated_batch_that_also_conflicts_is_not_merged_again() -> None:
+    table = made()
+    table.upsert(rows(range(4)))
+    slow = interrupted(table, lambda other: other.upsert(rows(range(4), 2), mark=batch(5)))
+    assert slow.upsert(rows(range(4), 3), mark=batch(5)).repeated
+    assert held(slow) == ordered(rows(range(4), 2))
+
+
+def test_pipelines_read_back_where_they_stopped() -> None:
+    table = made()
+    assert table.mark("orders") is None
+    table.upsert(rows(range(2)), mark=batch(3))
+    table.upsert([], mark=tl.Mark("clicks", 9, "offset 120"))
+    other = tl.Table.open(table.uri)
+    assert other.mark("orders") == batch(3)
+    assert other.mark("clicks") == tl.Mark("clicks", 9, "offset 120")
+    table.upsert(rows(range(2)), mark=batch(4))
+    assert other.mark("orders") == batch(4), "of the table as it is now"
+
+
+def test_named_data_of_a_mark_stands_in_the_commit_for_readers_of_hudi() -> None:
+    table = made()
+    report = table.upsert(rows(range(2)), metadata={"by": "me"}, mark=batch(3))
+    (done,) = [i for i in table.timeline if i.requested == report.instant]
+    extra = table._snapshot.timeline.commit(done).extra_metadata
+    assert extra[KEY] == '{"orders":"3"}'
+    assert extra["by"] == "me"
