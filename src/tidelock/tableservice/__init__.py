@@ -1,1 +1,1 @@
-"""Table services: compaction, clustering, clean, archive, each a pure plan and its execution."""
+"""Table services: each a pure plan and its execution."""

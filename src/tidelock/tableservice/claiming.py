@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tidelock.base.errors import Conflict, OutcomeUnknown, WriteConflict
+from tidelock.base.errors import Conflict, DataCorrupt, NotFound, OutcomeUnknown, WriteConflict
 from tidelock.base.outcome import Unknown
 from tidelock.kernel.results import FileResult
 from tidelock.table.timeline.metadata import OperationType
+from tidelock.tableservice.observing import executing, told_refused
 from tidelock.txn.draft import CommitResult, Committed, Overtaken
 from tidelock.txn.planning import NotClaimed, Why
 from tidelock.txn.transaction import Transaction
@@ -54,9 +55,16 @@ def claimed(
     """
     taken = transactions.claim(instant, operation)
     if isinstance(taken, NotClaimed):
+        told_refused(transactions, operation.value.lower(), instant, taken.text)
         raise _refusal(instant, taken)
-    with taken as transaction:
-        yield transaction
+    with executing(transactions, operation.value.lower(), instant), taken as transaction:
+        try:
+            yield transaction
+        except (DataCorrupt, NotFound) as error:
+            # Who was succeeded may find that others have removed what it works on.
+            if transaction.is_given_up():
+                raise Conflict(f"{instant} was taken for dead, and is over: {error}") from error
+            raise
 
 
 def _refusal(instant: str, taken: NotClaimed) -> Conflict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,7 +12,6 @@ from tidelock.base.errors import ConfigInvalid
 from tidelock.table.timeline.instant import format_time
 from tidelock.tableservice.archive.plan import Bounds
 from tidelock.tableservice.clean.plan import Keep, Policy
-from tidelock.tableservice.clustering.plan import MB, Sizes
 from tidelock.tableservice.compaction.plan import Choice, Due, Strategy, Trigger
 
 _GROUP: Final = "Table services"
@@ -67,7 +67,8 @@ COMPACT_STRATEGY = declare(
         "hoodie.compaction.strategy",
         str,
         default=Strategy.LOG_FILE_SIZE.value,
-        doc=f"which file groups are compacted first: {', '.join(Strategy)}, or Hudi's class names",
+        doc=f"which file groups are compacted, and which first: {', '.join(Strategy)}, with or"
+        " without their package; several, separated by commas, choose one after the other",
         group=_GROUP,
     )
 )
@@ -77,6 +78,25 @@ COMPACT_IO_MB = declare(
         int,
         default=500 * 1024,
         doc="megabytes that one compaction plan reads and writes at most",
+        group=_GROUP,
+    )
+)
+COMPACT_DAYS = declare(
+    ConfigKey(
+        "hoodie.compaction.daybased.target.partitions",
+        int,
+        default=10,
+        doc="how many of the last partitions, which are days, the strategies by day compact",
+        group=_GROUP,
+    )
+)
+COMPACT_PATTERN = declare(
+    ConfigKey(
+        "hoodie.compaction.partition.path.regex",
+        str,
+        default="",
+        doc="a regular expression that is found in the partitions that are compacted, for the"
+        " strategy by it",
         group=_GROUP,
     )
 )
@@ -95,6 +115,24 @@ COMPACT_LOG_FILES = declare(
         int,
         default=0,
         doc="log files below which a file group waits, for the strategy by their number",
+        group=_GROUP,
+    )
+)
+LOG_COMPACT_INLINE = declare(
+    ConfigKey(
+        "hoodie.log.compaction.inline",
+        boolean,
+        default=False,
+        doc="merge log files with each other after each write that makes it due",
+        group=_GROUP,
+    )
+)
+LOG_COMPACT_BLOCKS = declare(
+    ConfigKey(
+        "hoodie.log.compaction.blocks.threshold",
+        int,
+        default=5,
+        doc="log blocks of a file group from which on they are merged with each other",
         group=_GROUP,
     )
 )
@@ -185,79 +223,6 @@ ARCHIVE_MAX = declare(
         group=_GROUP,
     )
 )
-CLUSTER_INLINE = declare(
-    ConfigKey(
-        "hoodie.clustering.inline",
-        boolean,
-        default=False,
-        doc="cluster after each write that makes it due",
-        group=_GROUP,
-    )
-)
-CLUSTER_COMMITS = declare(
-    ConfigKey(
-        "hoodie.clustering.inline.max.commits",
-        int,
-        default=4,
-        doc="commits after which clustering is due",
-        group=_GROUP,
-    )
-)
-CLUSTER_SMALL = declare(
-    ConfigKey(
-        "hoodie.clustering.plan.strategy.small.file.limit",
-        int,
-        default=300 * MB,
-        doc="bytes below which a base file is clustered with others",
-        group=_GROUP,
-    )
-)
-CLUSTER_TARGET = declare(
-    ConfigKey(
-        "hoodie.clustering.plan.strategy.target.file.max.bytes",
-        int,
-        default=1024 * MB,
-        doc="bytes of the files that clustering writes",
-        group=_GROUP,
-    )
-)
-CLUSTER_GROUP = declare(
-    ConfigKey(
-        "hoodie.clustering.plan.strategy.max.bytes.per.group",
-        int,
-        default=2048 * MB,
-        doc="bytes that are clustered together",
-        group=_GROUP,
-    )
-)
-CLUSTER_GROUPS = declare(
-    ConfigKey(
-        "hoodie.clustering.plan.strategy.max.num.groups",
-        int,
-        default=30,
-        doc="groups of file groups in one clustering plan",
-        group=_GROUP,
-    )
-)
-CLUSTER_SORT = declare(
-    ConfigKey(
-        "hoodie.clustering.plan.strategy.sort.columns",
-        str,
-        default="",
-        doc="columns that clustered rows are sorted by, separated by commas",
-        group=_GROUP,
-    )
-)
-CLUSTER_EXPIRES_MIN = declare(
-    ConfigKey(
-        "hoodie.clustering.expiration.threshold.mins",
-        int,
-        default=60,
-        doc="minutes after which a clean undoes a clustering plan that nobody has begun; one whose"
-        " executor is dead is undone at once",
-        group=_GROUP,
-    )
-)
 
 
 def compaction_due(settings: Mapping[str, object]) -> Due:
@@ -270,20 +235,33 @@ def compaction_due(settings: Mapping[str, object]) -> Due:
     )
 
 
-def compaction_choice(settings: Mapping[str, object]) -> Choice:
+def compaction_choice(settings: Mapping[str, object], clock: Clock) -> Choice:
     """Return which file groups a compaction takes. Raises: `ConfigInvalid`."""
-    given = COMPACT_STRATEGY.required(settings)
-    name = given.rpartition(".")[2]
-    strategies = {strategy.value: strategy for strategy in Strategy}
-    if name not in strategies:
-        raise ConfigInvalid(
-            f"{COMPACT_STRATEGY.key} = {given} is not known", hint=f"use {', '.join(Strategy)}"
-        )
+    known = {strategy.value: strategy for strategy in Strategy}
+    chosen: list[Strategy] = []
+    for given in COMPACT_STRATEGY.required(settings).split(","):
+        name = given.strip().rpartition(".")[2]
+        if name not in known:
+            raise ConfigInvalid(
+                f"{COMPACT_STRATEGY.key} = {given} is not known", hint=f"use {', '.join(Strategy)}"
+            )
+        chosen.append(known[name])
+    pattern = COMPACT_PATTERN.required(settings)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigInvalid(f"{COMPACT_PATTERN.key} = {pattern}: {error}") from error
+    days = COMPACT_DAYS.required(settings)
+    earliest = format_time(clock.now().wall_epoch_ms - days * 24 * _HOUR_MS)
     return Choice(
-        strategies[name],
+        chosen[0],
         COMPACT_IO_MB.required(settings),
         COMPACT_LOG_BYTES.required(settings),
         COMPACT_LOG_FILES.required(settings),
+        days,
+        f"{earliest[:4]}-{earliest[4:6]}-{earliest[6:8]}",
+        pattern,
+        tuple(chosen[1:]),
     )
 
 
@@ -314,25 +292,3 @@ def archive_bounds(settings: Mapping[str, object]) -> Bounds:
     """Return how many writes stay on the active timeline. Raises: `ConfigInvalid`."""
     bounds = Bounds(ARCHIVE_MIN.required(settings), ARCHIVE_MAX.required(settings))
     return bounds.beyond_cleaning(CLEAN_COMMITS.required(settings))
-
-
-def clustering_sizes(settings: Mapping[str, object]) -> Sizes:
-    """Return what clustering takes together."""
-    return Sizes(
-        CLUSTER_SMALL.required(settings),
-        CLUSTER_TARGET.required(settings),
-        CLUSTER_GROUP.required(settings),
-        CLUSTER_GROUPS.required(settings),
-        alone=bool(sort_columns(settings)),
-    )
-
-
-def sort_columns(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the columns that clustered rows are sorted by."""
-    parts = (part.strip() for part in CLUSTER_SORT.required(settings).split(","))
-    return tuple(part for part in parts if part)
-
-
-def plan_delay_ms(settings: Mapping[str, object]) -> int:
-    """Return how old a removable plan must be that is undone though nobody has begun it."""
-    return CLUSTER_EXPIRES_MIN.required(settings) * 60_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tidelock.base.errors import TidelockError
 from tidelock.operation.reads import snapshot_now
@@ -13,9 +13,12 @@ from tidelock.table.properties import TableType
 from tidelock.table.timeline.instant import Action, Instant, parse_time
 from tidelock.tableservice import config as c
 from tidelock.tableservice.archive.execute import Archiving
+from tidelock.tableservice.clustering import config as cc
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Since, is_due
-from tidelock.tableservice.running import clean, clustering
+from tidelock.tableservice.running import clean, clustering, log_compaction
+from tidelock.tableservice.ttl.config import TTL_INLINE, expiry
+from tidelock.tableservice.ttl.execute import PartitionTtl
 from tidelock.txn.entry import Commit, Entry
 
 logger = logging.getLogger(__name__)
@@ -23,14 +26,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Inline:
-    """What one process does beside its writes to a table."""
+    """What one process does beside its writes to a table.
+
+    `owner` is whose writes are followed, if not those of `writer` itself.
+    """
 
     writer: TableWriter
     options: Mapping[str, object]
+    owner: str | None = None
+    _followed_to: int | None = field(default=None, init=False)
 
     def after_write(self) -> None:
         """Do what is due. A write that has been made stands, whatever happens here."""
         self._attempt("compaction", self._compact)
+        self._attempt("log compaction", self._log_compact)
         self._attempt("clustering", self._cluster)
         self._attempt("clean and archive", self._keep_short)
 
@@ -55,27 +64,55 @@ class Inline:
         since = since_compaction(snapshot_now(self.writer.store).timeline.instants, now_ms)
         if not is_due(c.compaction_due(self.options), since):
             return
-        scheduled = service.schedule(c.compaction_choice(self.options))
+        scheduled = service.schedule(
+            c.compaction_choice(self.options, self.writer.transactions.clock)
+        )
         if scheduled is not None and runs:
             service.execute(scheduled)
 
-    def _cluster(self) -> None:
-        if not c.CLUSTER_INLINE.required(self.options):
+    def _log_compact(self) -> None:
+        if not c.LOG_COMPACT_INLINE.required(self.options):
             return
-        due = c.CLUSTER_COMMITS.required(self.options)
-        if commits_since_clustering(snapshot_now(self.writer.store).timeline.instants) >= due:
-            clustering(self.writer, self.options).run()
+        if self.writer.properties.type is not TableType.MERGE_ON_READ:
+            return
+        timeline = snapshot_now(self.writer.store).timeline
+        # As Hudi has it, the threshold counts blocks of a group, and delta commits before that.
+        if commits_since_logs_merged(timeline.files) >= c.LOG_COMPACT_BLOCKS.required(self.options):
+            log_compaction(self.writer, self.options).run()
+
+    def _cluster(self) -> None:
+        runs = cc.CLUSTER_INLINE.required(self.options)
+        if not (runs or cc.CLUSTER_SCHEDULE_INLINE.required(self.options)):
+            return
+        due = cc.CLUSTER_COMMITS.required(self.options)
+        if commits_since_clustering(snapshot_now(self.writer.store).timeline.instants) < due:
+            return
+        service = clustering(self.writer, self.options)
+        if runs:
+            service.run()
+        elif not service.plans.pending():
+            service.schedule()
 
     def _keep_short(self) -> None:
         """Clean and archive, if this was one write in so many of all processes'."""
-        ledger = self.writer.transactions.ledger
-        every = max(1, c.CLEAN_TRIGGER.required(self.options))
-        if not passes_mark(ledger.view.tail, ledger.owner, every):
+        if not self._is_turn(max(1, c.CLEAN_TRIGGER.required(self.options))):
             return
+        if TTL_INLINE.required(self.options) and (when := expiry(self.options)) is not None:
+            PartitionTtl(self.writer).run(when)
         if c.CLEAN_AUTOMATIC.required(self.options):
             clean(self.writer, self.options).run()
         if c.ARCHIVE_AUTOMATIC.required(self.options):
             Archiving(self.writer).run(c.archive_bounds(self.options))
+
+    def _is_turn(self, every: int) -> bool:
+        ledger = self.writer.transactions.ledger
+        if self.owner is None:
+            return passes_mark(ledger.view.tail, ledger.owner, every)
+        # Several writes may have been made since this one looked; none of them may be missed.
+        before, self._followed_to = self._followed_to, ledger.refresh().position
+        if before is None:
+            return passes_mark(ledger.view.tail, self.owner, every)
+        return before // every != self._followed_to // every
 
 
 def passes_mark(tail: Sequence[Entry], owner: str, every: int) -> bool:
@@ -107,6 +144,19 @@ def since_compaction(instants: tuple[Instant, ...], now_epoch_ms: int) -> Since:
         sum(1 for i in deltas if i.completion > last_asked),
         seconds,
     )
+
+
+def commits_since_logs_merged(files: Iterable[Instant]) -> int:
+    """Return how many delta commits were completed since log files were merged, in either way.
+
+    A completed log compaction looks like a delta commit; the file of its plan tells it apart.
+    """
+    every = list(files)
+    planned = {i.requested for i in every if i.action is Action.LOG_COMPACTION}
+    done = [i for i in every if i.is_completed]
+    merged = [i for i in done if i.action is Action.COMMIT or i.requested in planned]
+    last = max((i.completion for i in merged), default="")
+    return sum(1 for i in done if i.action is Action.DELTA_COMMIT and i.completion > last)
 
 
 def commits_since_clustering(instants: tuple[Instant, ...]) -> int:

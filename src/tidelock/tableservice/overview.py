@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,7 +77,13 @@ def pending_services(
     """
     world = World(store, clock or SystemClock(), SystemIds())
     plans = world.perform(load()).fold.plans
-    seen = world.perform(survey(folder))
+    return services_of(plans, world.perform(survey(folder)), otherwise_ms=otherwise_ms)
+
+
+def services_of(
+    plans: Mapping[str, Pending], seen: Survey, *, otherwise_ms: int = 600_000
+) -> tuple[PendingService, ...]:
+    """Return the pending plans of a ledger and a timeline that were read already, oldest first."""
     states = {instant.requested: instant for instant in seen.pending}
     actions = {instant: plan.action for instant, plan in plans.items()}
     for instant in seen.pending:

@@ -11,8 +11,10 @@ from tidelock.operation.writer import TableWriter
 from tidelock.tableservice import config as c
 from tidelock.tableservice.claiming import Executed
 from tidelock.tableservice.clean.execute import Clean
+from tidelock.tableservice.clustering import config as cc
 from tidelock.tableservice.clustering.execute import Clustering
 from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.logcompaction.execute import LogCompaction
 from tidelock.tableservice.removing import remove_expired
 
 
@@ -86,7 +88,7 @@ class Service:
 
 def compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
     """Return the compaction of a table. Raises: `ConfigInvalid`."""
-    service, choice = Compaction(writer), c.compaction_choice(options)
+    service, choice = Compaction(writer), c.compaction_choice(options, writer.transactions.clock)
 
     def preview() -> tuple[str, ...]:
         plan = service.plan(choice)
@@ -94,6 +96,21 @@ def compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
         return tuple(_named(each.partition_path, each.file_id) for each in found)
 
     return Service(service, lambda: service.schedule(choice), preview)
+
+
+def log_compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
+    """Return the log compaction of a table. Raises: `ConfigInvalid`."""
+    service, threshold = LogCompaction(writer), c.LOG_COMPACT_BLOCKS.required(options)
+
+    def undo() -> None:
+        remove_expired(writer.transactions, delay_ms=cc.plan_delay_ms(options))
+
+    def preview() -> tuple[str, ...]:
+        plan = service.plan(threshold)
+        found = () if plan is None else plan.operations or ()
+        return tuple(_named(each.partition_path, each.file_id) for each in found)
+
+    return Service(service, lambda: service.schedule(threshold), preview, undo)
 
 
 def clean(writer: TableWriter, options: Mapping[str, object]) -> Service:
@@ -104,8 +121,7 @@ def clean(writer: TableWriter, options: Mapping[str, object]) -> Service:
     service, keep = Clean(writer), c.clean_keep(options, writer.transactions.clock)
 
     def undo() -> None:
-        writer.transactions.recover()
-        remove_expired(writer.transactions, delay_ms=c.plan_delay_ms(options))
+        writer.transactions.recover(delay_ms=cc.plan_delay_ms(options))
 
     def preview() -> tuple[str, ...]:
         plan = service.plan(keep)
@@ -121,11 +137,13 @@ def clean(writer: TableWriter, options: Mapping[str, object]) -> Service:
 
 def clustering(writer: TableWriter, options: Mapping[str, object]) -> Service:
     """Return the clustering of a table. Raises: `ConfigInvalid`."""
-    service, sizes = Clustering(writer), c.clustering_sizes(options)
-    sort_by = c.sort_columns(options)
+    copied_min = cc.CLUSTER_COPIED_MIN.required(options)
+    service = Clustering(writer, copied_min, cc.clustering_layout(options))
+    sizes = cc.clustering_sizes(options, writer.transactions.clock)
+    sort_by = cc.sort_columns(options)
 
     def undo() -> None:
-        remove_expired(writer.transactions, delay_ms=c.plan_delay_ms(options))
+        remove_expired(writer.transactions, delay_ms=cc.plan_delay_ms(options))
 
     def preview() -> tuple[str, ...]:
         return tuple(

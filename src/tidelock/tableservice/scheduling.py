@@ -10,6 +10,7 @@ from tidelock.base.errors import Conflict
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import TimelineRecord
+from tidelock.tableservice.observing import told_scheduled
 from tidelock.txn.fold import Fold
 from tidelock.txn.transactions import Transactions
 
@@ -45,6 +46,7 @@ def scheduled(
             if not left:
                 raise
             continue
+        told_scheduled(transactions, action.value, pending.instant)
         return pending.instant
     return None
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tidelock.base.errors import Conflict, DataCorrupt, Unsupported, WriteConflict
+from tidelock.engine import service
 from tidelock.engine.local_write import LocalWriter
+from tidelock.kernel.clustering import cluster_base
 from tidelock.kernel.results import FileResult
-from tidelock.kernel.write import cluster_base
 from tidelock.operation.view import replaced_groups
 from tidelock.table.schema.meta import FILE_NAME
 from tidelock.table.timeline.container import encode
 from tidelock.table.timeline.instant import Action
-from tidelock.table.timeline.metadata import OperationType
+from tidelock.table.timeline.metadata import OperationType, RequestedReplaceMetadata
 from tidelock.tableservice.claiming import claimed
-from tidelock.tableservice.clustering import execute
 from tidelock.tableservice.clustering.execute import Clustering
 from tidelock.tableservice.clustering.plan import Sizes
 from tidelock.tableservice.compaction.execute import Compaction
@@ -90,7 +93,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None
             left.pop()()
         return results
 
-    monkeypatch.setattr(execute, "cluster_base", writes)
+    monkeypatch.setattr(service, "cluster_base", writes)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -244,7 +247,7 @@ def test_a_plan_is_executed_by_one_at_a_time(table: Table) -> None:
     assert planned is not None
     with Table.open(table.uri, options=OPTIONS) as other:
         mine = claimed(table.writer().transactions, planned, OperationType.CLUSTER)
-        with mine, pytest.raises(Conflict, match="begun"):
+        with mine, pytest.raises(Conflict, match="is executed by"):
             Clustering(other.writer()).execute(planned)
         # A removable plan that was given up is gone.
         with pytest.raises(Conflict, match="not pending"):
@@ -369,3 +372,63 @@ def test_no_update_is_lost_while_clusterings_run(tmp_path: Path, kind: str) -> N
             expected |= {first: f"{last}{first}", first + 10: f"{last}{first + 10}"}
             expected |= {n: f"new{n}" for n in range(100 + first, 100 * rounds + 100, 100)}
         assert values(table) == expected
+
+
+@pytest.mark.parametrize("layout", ["z-order", "hilbert"])
+def test_a_curve_lets_queries_of_either_column_skip_files(tmp_path: Path, layout: str) -> None:
+    size, files = 8_192, 16
+    values = np.random.default_rng(3).permutation(size)
+    schema = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("name", pa.string())])
+    names = [f"n{value:06}" if value % 100 else None for value in values[::-1]]
+    found = pa.table([list(range(size)), list(values), names], schema=schema)
+    touched: dict[str, list[int]] = {}
+    counts: dict[str, int] = {}
+    for kind in ("linear", layout):
+        options = {
+            **OPTIONS,
+            "hoodie.clustering.plan.strategy.sort.columns": "x,name",
+            "hoodie.layout.optimize.strategy": kind,
+        }
+        with Table.create(str(tmp_path / kind), schema, key="id", options=options) as table:
+            table.bulk_insert(found)
+            (piece,) = table.files()
+            assert piece.base is not None
+            target = str(piece.base.size_bytes // files)
+            table._options["hoodie.clustering.plan.strategy.target.file.max.bytes"] = target
+            table.cluster()
+            assert table.read().sort_by("id").equals(found)
+            touched[kind] = [_files_with(table, "x", 1_000, 1_200)]
+            touched[kind] += [_files_with(table, "name", "n001000", "n001200")]
+            counts[kind] = len(table.files())
+    assert min(counts.values()) >= files // 2
+    by_x, by_name = touched["linear"]
+    assert by_x <= 2
+    assert by_name == counts["linear"]
+    assert max(touched[layout]) <= counts[layout] // 2
+
+
+def _files_with(table: Table, name: str, low: Any, high: Any) -> int:
+    """Return how many files may have a value between two, as far as their statistics say."""
+    bounds = []
+    for piece in table.files():
+        assert piece.base is not None
+        file = pq.ParquetFile(Path(table.uri.removeprefix("file://")) / piece.base.key)
+        place = file.schema.names.index(name)
+        groups = range(file.num_row_groups)
+        found = [file.metadata.row_group(group).column(place).statistics for group in groups]
+        bounds.append((min(each.min for each in found), max(each.max for each in found)))
+    return sum(1 for least, greatest in bounds if least <= high and greatest >= low)
+
+
+def test_a_plan_with_an_unknown_layout_is_refused(table: Table) -> None:
+    service = Clustering(table.writer())
+    planned = service.schedule(Sizes(), sort_by=["v"])
+    assert planned is not None
+    path = f".hoodie/timeline/{planned}.clustering.requested"
+    plan = service._plan(planned)
+    assert plan.strategy is not None
+    strategy = replace(plan.strategy, strategy_params={"hoodie.layout.optimize.strategy": "spiral"})
+    request = RequestedReplaceMetadata("CLUSTER", replace(plan, strategy=strategy), {}, 1)
+    (Path(table.uri.removeprefix("file://")) / path).write_bytes(encode(request))
+    with pytest.raises(DataCorrupt, match="spiral"):
+        service.execute(planned)

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.doubles import ManualClock
 from tests.unit.tableservice.pieces import at, piece
+from tidelock.base.errors import ConfigInvalid
 from tidelock.table.timeline.metadata import CompactionPlan
 from tidelock.tableservice.compaction.plan import (
     Choice,
@@ -13,6 +15,7 @@ from tidelock.tableservice.compaction.plan import (
     is_due,
     plan_compaction,
 )
+from tidelock.tableservice.config import compaction_choice
 
 FEW, MANY = Since(2, 1, 10), Since(6, 5, 4000)
 
@@ -108,3 +111,53 @@ def test_a_group_of_logs_alone_is_compacted_too() -> None:
 def test_the_same_slices_in_any_order_make_the_same_plan() -> None:
     slices = [piece(name, logs_mb=(1,)) for name in "abcd"]
     assert plan_compaction(slices, Choice()) == plan_compaction(slices[::-1], Choice())
+
+
+DAYS = [f"2024/01/{day:02}" for day in range(10, 21)]
+
+
+def by_day(choice: Choice) -> list[str | None]:
+    slices = [piece(day[-2:], logs_mb=(1,), partition=day) for day in DAYS]
+    return ids(plan_compaction(slices, choice))
+
+
+def test_partitions_of_days_are_compacted_from_the_last_on() -> None:
+    assert by_day(Choice(Strategy.DAY_BASED, days=3)) == ["20", "19", "18"]
+    assert by_day(Choice(Strategy.RECENT_DAYS, earliest_day="2024-01-19")) == ["20", "19"]
+    assert by_day(Choice(Strategy.EARLIER_DAYS, earliest_day="2024-01-12")) == ["11", "10"]
+    hive = [piece(f"{day}", logs_mb=(1,), partition=f"day=2024-01-0{day}") for day in range(1, 5)]
+    chosen = Choice(Strategy.RECENT_DAYS, earliest_day="2024-01-03")
+    assert ids(plan_compaction(hive, chosen)) == ["4", "3"]
+
+
+def test_partitions_are_compacted_that_an_expression_is_found_in() -> None:
+    assert by_day(Choice(Strategy.PARTITION_REGEX, pattern="/1[89]$")) == ["18", "19"]
+
+
+def test_strategies_choose_one_after_the_other() -> None:
+    chosen = Choice(Strategy.DAY_BASED, days=4, io_mb_max=40, then=(Strategy.BOUNDED_IO,))
+    assert by_day(chosen) == ["20", "19"]
+
+
+def test_strategies_go_by_hudis_names() -> None:
+    package = "org.apache.hudi.table.action.compact.strategy"
+    settings = {
+        "hoodie.compaction.strategy": f"{package}.DayBasedCompactionStrategy,"
+        f" {package}.LogFileNumBasedCompactionStrategy",
+        "hoodie.compaction.daybased.target.partitions": "2",
+    }
+    choice = compaction_choice(settings, ManualClock())
+    assert (choice.strategy, choice.then) == (Strategy.DAY_BASED, (Strategy.LOG_FILE_NUM,))
+    assert (choice.days, choice.earliest_day) == (2, "2023-11-12")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"hoodie.compaction.strategy": "x.Mine"}, "x.Mine is not known"),
+        ({"hoodie.compaction.partition.path.regex": "["}, "regex = \\["),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigInvalid, match=said):
+        compaction_choice(settings, ManualClock())

@@ -1,9 +1,10 @@
 """Archive: the oldest instants move from the active timeline to the history, in this order.
 
   1. They are written to the history, which readers look at for what the timeline does not have.
-  2. The ledger's boundary moves: nothing requested before it can begin or complete any more.
-  3. Only if no pending instant is that old, what rolled-back writes left is swept, and the files
-     of the instants leave the timeline, the oldest first, of each the completed one last.
+  2. What rolled-back writes and dead attempts left, or wrote late, is swept.
+  3. The ledger's boundary moves: nothing requested before it can begin or complete any more.
+  4. Only if no pending instant is that old, the files of the instants leave the timeline, the
+     oldest first, of each the completed one last; then ledger entries and stored contents.
 
 A crash after any step leaves instants in both places, which readers bear; the next run goes on.
 """
@@ -20,17 +21,26 @@ from tidelock.operation.writer import TableWriter
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.active import ActiveTimeline, load_timeline
 from tidelock.table.timeline.archive import Archive, ArchivedInstant
-from tidelock.table.timeline.instant import Action, Instant, State
-from tidelock.tableservice.archive.plan import Bounds, to_archive
+from tidelock.table.timeline.instant import Action, Instant, State, format_time
+from tidelock.table.timeline.metadata import OperationType
+from tidelock.tableservice.archive.plan import Bounds, outdated_content, strays, to_archive
 from tidelock.txn.appending import Appended, Declined, Doubtful, No
 from tidelock.txn.entry import LEDGER_FOLDER, Boundary, Fact, entry_key, position_of
-from tidelock.txn.fold import lawful
-from tidelock.txn.publishing import write_checkpoint
+from tidelock.txn.fold import Fold, lawful
+from tidelock.txn.heartbeat import HEARTBEAT_FOLDER
+from tidelock.txn.publishing import CONTENT_FOLDER, write_checkpoint
 from tidelock.txn.undoing import files_of
 from tidelock.txn.view import View
 
 ENTRIES_KEPT: Final = 512
 """Ledger entries that stay. Writers that began before the oldest of them have to start over."""
+
+VOID_KEPT_MS: Final = 7 * 86_400_000
+"""How long a roll-back is remembered after its instant was archived past.
+
+Whoever sleeps longer in the middle of a write and then puts a file there leaves one that readers
+take for old. It is told that its write is over, and deletes the file.
+"""
 
 _TRIES: Final = 3
 
@@ -68,27 +78,47 @@ class Archiving:
     def _run(self, bounds: Bounds) -> Archived:
         fold = self.writer.transactions.ledger.refresh()
         snapshot = snapshot_now(self.writer.store)
-        leaving = to_archive(snapshot.timeline.instants, bounds, needed=_needed(snapshot))
+        # The timeline may be newer than the fold: nothing leaves past a plan of either.
+        waiting = self._reserved(fold) | set(fold.plans)
+        needed = _needed(snapshot) | waiting
+        leaving = to_archive(snapshot.timeline.instants, bounds, needed=needed)
         if not leaving:
             return Archived(0, 0)
         archive = Archive(self.writer.store, self.writer.properties.history_folder)
         known = archive.holds([instant.requested for instant in leaving])
         fresh = [i for i in leaving if (i.requested, i.action) not in known]
         archive.append([_archived(snapshot.timeline, instant) for instant in fresh])
-        kept_from = _first_kept(snapshot.timeline, leaving, fold.plans)
-        self._move_boundary(kept_from)
+        kept_from = _first_kept(snapshot.timeline, leaving, waiting)
+        self._sweep(snapshot.timeline, leaving, fold)
+        self._move_boundary(kept_from, self._forgotten(fold))
         if self._has_pending_before(kept_from):
             return Archived(0, 0)
-        self._sweep()
         self._delete(leaving)
-        return Archived(len(leaving), self._delete_entries())
+        entries = self._delete_entries()
+        self._delete_contents()
+        return Archived(len(leaving), entries)
 
-    def _move_boundary(self, archived: str) -> None:
+    def _reserved(self, fold: Fold) -> set[str]:
+        """Return the request times that somebody has taken and may not have announced yet.
+
+        Looked at after the timeline: whoever takes one later takes one that is later than every
+        commit found there (C44).
+        """
+        listed = self.writer.store.list(f"{HEARTBEAT_FOLDER}/")
+        times = {meta.key.rpartition("/")[2] for meta in listed}
+        return {time for time in times if not fold.is_settled(time)}
+
+    def _forgotten(self, fold: Fold) -> str:
+        """Return before which request time roll-backs are forgotten: swept, and long ago (C23)."""
+        now_ms = self.writer.transactions.clock.now().wall_epoch_ms
+        return min(fold.archived, format_time(now_ms - VOID_KEPT_MS))
+
+    def _move_boundary(self, archived: str, forgets: str) -> None:
         ledger = self.writer.transactions.ledger
 
         def propose(view: View) -> Fact | No[str]:
             position = max(view.fold.boundary, view.position - ENTRIES_KEPT, 0)
-            fact = Boundary(position, archived)
+            fact = Boundary(position, archived, forgets)
             problem = lawful(fact, view.fold)
             return fact if problem is None else No(problem)
 
@@ -110,16 +140,21 @@ class Archiving:
         timeline = load_timeline(self.writer.store, self.writer.properties.timeline_folder)
         return any(instant.requested < archived for instant in timeline.pending())
 
-    def _sweep(self) -> None:
-        """Delete what rolled-back writes left, or wrote late.
+    def _sweep(self, timeline: ActiveTimeline, leaving: tuple[Instant, ...], fold: Fold) -> None:
+        """Delete what rolled-back writes and dead attempts left, or wrote late.
 
         Hudi's readers take files that are older than the timeline for committed ones, so such
         files must be gone before the timeline's beginning passes them.
         """
         ledger = self.writer.transactions.ledger
-        if ledger.fold.void:
-            for key in sorted(ledger.run(files_of(ledger.fold.void))):
-                self.writer.store.delete(key)
+        done = {i.requested: timeline.commit(i) for i in leaving if i.action.writes_data}
+        # Only plans have several attempts; a write that is begun again has another instant.
+        named = {i: each.paths for i, each in done.items() if each.operation_type in _SERVICES}
+        if not fold.void and not named:
+            return
+        found = ledger.run(files_of({*fold.void, *named}))
+        for key in strays(found, named, alone=not fold.foreign):
+            self.writer.store.delete(key)
 
     def _delete(self, leaving: tuple[Instant, ...]) -> None:
         writer = self.writer
@@ -139,6 +174,14 @@ class Archiving:
             store.delete(entry_key(position))
             count += 1
         return count
+
+    def _delete_contents(self) -> None:
+        """Delete the bytes of instants that nobody has to publish any more (C96)."""
+        view = self.writer.transactions.ledger.view
+        for meta in self.writer.store.list(f"{CONTENT_FOLDER}/"):
+            name = meta.key.rpartition("/")[2]
+            if outdated_content(name, archived=view.archived, boundary=view.boundary):
+                self.writer.store.delete(meta.key)
 
 
 def _needed(snapshot: TableSnapshot) -> frozenset[str]:
@@ -189,6 +232,9 @@ def _plan_bytes(timeline: ActiveTimeline, instant: Instant) -> bytes:
     return b""
 
 
+_SERVICES: Final = frozenset(
+    {OperationType.COMPACT, OperationType.LOG_COMPACT, OperationType.CLUSTER}
+)
 _PLANNED: Final = frozenset(
     {
         Action.CLEAN,

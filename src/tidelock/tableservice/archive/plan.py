@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tidelock.base.errors import ConfigInvalid
+from tidelock.table.naming import data_file, parse_token
 from tidelock.table.timeline.instant import Action, Instant
 
 _FOLLOWERS: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
@@ -58,6 +59,46 @@ def to_archive(
         if i.is_completed and i.action in _FOLLOWERS and i.requested < min(first_kept, barrier)
     ]
     return tuple(sorted([*leaving, *followers]))
+
+
+def strays(
+    found: Iterable[str], named: Mapping[str, frozenset[str]], *, alone: bool
+) -> tuple[str, ...]:
+    """Return the files, of those found, that no commit names.
+
+    `named` has the files of each commit; files of other instants are all strays. Unless everything
+    on the table is ours, that is `alone`, a file counts only if it is of another attempt than those
+    that the commit names: how other writers name files is theirs to know.
+    """
+    gone: list[str] = []
+    for key in sorted(found):
+        instant, attempt = _origin(key)
+        if key in named.get(instant, ()):
+            continue
+        if instant in named and not alone and attempt in {_origin(k)[1] for k in named[instant]}:
+            continue
+        gone.append(key)
+    return tuple(gone)
+
+
+def _origin(key: str) -> tuple[str, int | None]:
+    """Return the instant and the attempt that a data file is of, as its name tells."""
+    partition, _, name = key.rpartition("/")
+    file = data_file(partition, name, 0)
+    token = None if file is None else parse_token(file.write_token)
+    return ("" if file is None else file.instant), (None if token is None else token.stage)
+
+
+def outdated_content(name: str, *, archived: str, boundary: int) -> bool:
+    """Tell whether the bytes stored under `name` are of what was published and archived past.
+
+    Those of a commit bear its request time, those of a plan the position it was made at.
+    """
+    plan, _, rest = name.partition("-")
+    if plan == "plan":
+        position = rest.partition("-")[0]
+        return position.isdecimal() and int(position) < boundary
+    return plan.isdecimal() and plan < archived
 
 
 def _barrier(instants: Sequence[Instant], needed: Collection[str]) -> str:

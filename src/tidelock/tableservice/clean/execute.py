@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelock.operation.reads import snapshot_now
 from tidelock.operation.writer import TableWriter
@@ -27,6 +27,7 @@ from tidelock.tableservice.clean.plan import (
     earliest_to_retain,
     files_to_delete,
 )
+from tidelock.tableservice.leases import leased_since
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import planned_slices
 from tidelock.txn.draft import CommitDraft
@@ -57,9 +58,11 @@ class Clean:
         earliest = earliest_to_retain(keep, completed, pending)
         if earliest is None and keep.policy is not Policy.VERSIONS:
             return None
-        found = files_to_delete(
-            snapshot.groups(with_replaced=True), keep, _kept(snapshot), earliest
+        kept = replace(
+            _kept(snapshot),
+            leased_since=leased_since(self.writer.store, self.writer.transactions.clock),
         )
+        found = files_to_delete(snapshot.groups(with_replaced=True), keep, kept, earliest)
         if not found:
             return None
         base = self.writer.store.uri

@@ -37,14 +37,15 @@ class Keep:
 class Kept:
     """What must stay whatever its age.
 
-    `files` are the keys that savepoints and readers hold; `slices` are those that pending plans
-    read, as file group and instant; `replaced` are file groups that a completed replacecommit
-    replaced, with its request time.
+    `files` are the keys that savepoints hold; `slices` are those that pending plans read, as file
+    group and instant; `replaced` are file groups that a completed replacecommit replaced, with its
+    request time. `leased_since` is the instant from which on readers have asked for files.
     """
 
     files: frozenset[str] = frozenset()
     slices: frozenset[tuple[GroupId, str]] = frozenset()
     replaced: Mapping[GroupId, str] = field(default_factory=dict)
+    leased_since: str | None = None
 
 
 def earliest_to_retain(
@@ -104,6 +105,9 @@ def _obsolete(
         old = group.slices
     else:
         old = _before(group.slices, earliest.requested)
+    if kept.leased_since is not None and (replaced_at is None or replaced_at >= kept.leased_since):
+        unread = _before(group.slices, kept.leased_since)
+        old = [piece for piece in old if piece in unread]
     return [piece for piece in old if (group.group_id, piece.instant) not in kept.slices]
 
 

@@ -12,13 +12,13 @@ from typing import Final
 
 from pyarrow import types as pt
 
-from tidelock.base.errors import ConfigInvalid, DataCorrupt, Unsupported
-from tidelock.base.runtime import worker_pool
-from tidelock.engine.local import default_workers
+from tidelock.base.errors import ConfigInvalid, Conflict, DataCorrupt, Unsupported
+from tidelock.engine.service import Regroup
 from tidelock.kernel.context import WriteContext
+from tidelock.kernel.curve import COLUMNS_MAX, Layout
 from tidelock.kernel.lookup import IndexKind
 from tidelock.kernel.results import FileResult
-from tidelock.kernel.write import cluster_base
+from tidelock.kernel.splice import GROUP_BYTES_MIN
 from tidelock.operation.drafting import schema_id
 from tidelock.operation.view import TableView
 from tidelock.operation.writer import TableWriter
@@ -48,6 +48,7 @@ from tidelock.txn.transaction import Transaction
 from tidelock.txn.verdict import Report, Yield
 
 SORT_PARAM: Final = "hoodie.clustering.plan.strategy.sort.columns"
+LAYOUT_PARAM: Final = "hoodie.layout.optimize.strategy"
 TARGET_PARAM: Final = "hoodie.clustering.plan.strategy.target.file.max.bytes"
 STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 """What Hudi's own executors are to carry the plan out with."""
@@ -55,9 +56,16 @@ STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSi
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """Clusters the table of one writer."""
+    """Clusters the table of one writer.
+
+    Files whose row groups have `copied_bytes_min` on the average are copied without decoding them,
+    where rows need not be sorted. `layout` is how rows are sorted by several columns, unless the
+    plan says it.
+    """
 
     writer: TableWriter
+    copied_bytes_min: int = GROUP_BYTES_MIN
+    layout: Layout = Layout.LINEAR
 
     def plan(self, sizes: Sizes) -> tuple[Cluster, ...]:
         """Return what would be clustered now. Raises: `Unsupported` for a table with buckets."""
@@ -116,6 +124,11 @@ class Clustering:
             if not known or pt.is_nested(schema.field(name).type):
                 what = "cannot be sorted by" if known else "is no column of the table"
                 raise ConfigInvalid(f"{SORT_PARAM} = {','.join(columns)}: {name} {what}")
+        if self.layout is not Layout.LINEAR and len(columns) > COLUMNS_MAX:
+            raise ConfigInvalid(
+                f"{SORT_PARAM} has {len(columns)} columns, and {self.layout} takes {COLUMNS_MAX}",
+                hint=f"name fewer, or set {LAYOUT_PARAM}={Layout.LINEAR}",
+            )
 
     def _request(
         self, clusters: Sequence[Cluster], sizes: Sizes, sort_by: Sequence[str]
@@ -123,6 +136,7 @@ class Clustering:
         params = {TARGET_PARAM: str(sizes.target_bytes)}
         if sort_by:
             params[SORT_PARAM] = ",".join(sort_by)
+            params[LAYOUT_PARAM] = self.layout.value
         plan = ClusteringPlan(
             input_groups=tuple(self._planned(cluster) for cluster in clusters),
             strategy=ClusteringStrategy(STRATEGY, params),
@@ -180,41 +194,39 @@ class Clustering:
         transaction: Transaction,
         sources: frozenset[GroupId],
     ) -> tuple[FileResult, ...]:
-        context, sort_by = _set_up(self.writer.context(transaction), plan)
-        ids = [file_id(self.writer.ids.uuid()) for _ in clusters]
-        going_to = Footprint(Deed.CLUSTERING, replaced=sources)
-
-        def run(slot: int) -> tuple[FileResult, ...]:
-            return cluster_base(
-                self.writer.store,
-                context,
-                clusters[slot],
-                file_id=ids[slot],
-                slot=slot,
-                sort_by=sort_by,
+        context, order = _set_up(self.writer.context(transaction), plan, self.layout)
+        tasks = [
+            Regroup(
+                slot,
+                pieces,
+                file_id(self.writer.ids.uuid()),
+                order.by,
+                order.layout,
+                self.copied_bytes_min,
             )
+            for slot, pieces in enumerate(clusters)
+        ]
+        going_to = Footprint(Deed.CLUSTERING, replaced=sources)
+        reports: list[Report] = []
 
-        results: list[FileResult] = []
-        report: Report | None = None
-        workers = max(1, min(default_workers(), len(clusters)))
-        with worker_pool("tidelock-cluster", workers) as pool:
-            futures = [pool.submit(run, slot) for slot in range(len(clusters))]
-            try:
-                for future in futures:
-                    results += future.result()
-                    # What is overtaken already need not be written to its end.
-                    report = transaction.doomed(going_to)
-                    if report is not None:
-                        break
-            finally:
-                for future in futures:
-                    future.cancel()
-        if report is not None:
+        def doomed() -> str | None:
+            # What is overtaken already need not be written to its end.
+            report = transaction.doomed(going_to)
+            if report is not None:
+                reports.append(report)
+            return None if report is None else str(report)
+
+        try:
+            return self.writer.serve(tasks, context, doomed=doomed)
+        except Conflict:
+            if not reports:
+                raise
             position = self.writer.transactions.ledger.fold.position
-            overtaken = Overtaken(Yield(report, report.groups), position, str(report))
+            verdict = Yield(reports[0], reports[0].groups)
+            overtaken = Overtaken(verdict, position, str(reports[0]))
             transaction.rollback(overtaken=overtaken)
             Executed.of(overtaken, transaction, ())
-        return tuple(results)
+            raise
 
     def _commit(
         self,
@@ -245,14 +257,29 @@ class Clustering:
         return Executed.of(outcome, transaction, results)
 
 
-def _set_up(context: WriteContext, plan: ClusteringPlan) -> tuple[WriteContext, tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    by: tuple[str, ...]
+    layout: Layout
+
+
+def _set_up(
+    context: WriteContext, plan: ClusteringPlan, layout: Layout
+) -> tuple[WriteContext, _Order]:
     """Return the context and the order that the plan asks for, whoever made it."""
     params: Mapping[str, str] = (plan.strategy.strategy_params if plan.strategy else None) or {}
     settings = context.settings
     if TARGET_PARAM in params:
         settings = replace(settings, file_bytes_max=int(params[TARGET_PARAM]))
     names = (name.strip() for name in params.get(SORT_PARAM, "").split(","))
-    return replace(context, settings=settings), tuple(name for name in names if name)
+    asked = params.get(LAYOUT_PARAM, layout.value)
+    if asked not in [each.value for each in Layout]:
+        raise DataCorrupt(
+            f"the clustering plan asks for the layout {asked!r}, which is not known",
+            hint=f"known are {', '.join(Layout)}; the plan is undone, schedule another one",
+        )
+    order = _Order(tuple(name for name in names if name), Layout(asked))
+    return replace(context, settings=settings), order
 
 
 def _slice(planned: SliceInfo, files: Mapping[str, DataFile], uri: str) -> FileSlice:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.filegroup.view import GroupId
+from tidelock.tableservice.clustering.partitions import Chosen
 
 MB: Final = 1024 * 1024
 
@@ -19,6 +20,7 @@ class Sizes:
     Files below `small_bytes` are candidates; together up to `group_bytes_max` are written anew,
     into files of about `target_bytes`; at most `groups_max` such groups make a plan. A file that
     would be alone is left alone, unless `alone` says that rewriting it is worth it (to sort it).
+    With `apart` every file is a group of its own, whose rows are only sorted.
     """
 
     small_bytes: int = 300 * MB
@@ -26,6 +28,8 @@ class Sizes:
     group_bytes_max: int = 2 * 1024 * MB
     groups_max: int = 30
     alone: bool = False
+    apart: bool = False
+    partitions: Chosen = field(default_factory=Chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,12 @@ def plan_clustering(
         if free and piece.base is not None and piece.base.size_bytes < sizes.small_bytes:
             partitions.setdefault(piece.partition, []).append(piece)
     clusters: list[Cluster] = []
-    for partition in sorted(partitions):
+    for partition in sorted(sizes.partitions.of(partitions)):
+        most = 0 if sizes.apart else sizes.group_bytes_max
         clusters += [
             Cluster(partition, packed, _outputs(packed, sizes.target_bytes))
-            for packed in _packed(partitions[partition], sizes.group_bytes_max)
-            if len(packed) > 1 or sizes.alone
+            for packed in _packed(partitions[partition], most)
+            if len(packed) > 1 or sizes.alone or sizes.apart
         ]
     return tuple(clusters[: sizes.groups_max])
 

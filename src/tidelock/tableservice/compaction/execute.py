@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelock.base.errors import DataCorrupt
-from tidelock.engine.contract import GroupTask, TaskKind
+from tidelock.base.errors import DataCorrupt, WriteConflict
+from tidelock.engine.service import Rewrite
 from tidelock.kernel.results import FileResult
 from tidelock.operation.drafting import schema_id
 from tidelock.operation.view import TableView
@@ -30,6 +30,7 @@ from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, stats_of
 from tidelock.txn.transaction import Transaction
+from tidelock.txn.verdict import Report
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +69,21 @@ class Compaction:
     def execute(self, instant: str) -> Executed:
         """Carry out a plan. The table's rows stay what they are.
 
-        Raises: `Conflict` when somebody else is at it or it is not pending, `DataCorrupt` for a
-        plan that cannot be read or names files that are gone.
+        Raises: `WriteConflict` when a writer replaced a file group of the plan, which is undone
+        then; `Conflict` when somebody else is at it or it is not pending; `DataCorrupt` for a plan
+        that cannot be read or names files that are gone.
         """
-        with claimed(self.writer.transactions, instant, OperationType.COMPACT) as transaction:
-            plan = self._plan(instant)
-            results = self._rewritten(plan, transaction)
-            return self._commit(transaction, plan, results)
+        transactions = self.writer.transactions
+        try:
+            with claimed(transactions, instant, OperationType.COMPACT) as transaction:
+                plan = self._plan(instant)
+                results = self._rewritten(plan, transaction)
+                return self._commit(transaction, plan, results)
+        except WriteConflict as error:
+            if isinstance(error.report, Report) and error.report.groups:
+                # What it starts from will never be the newest again: nobody can carry it out.
+                transactions.remove_plan(instant, delay_ms=0, forced=True)
+            raise
 
     def _plan(self, instant: str) -> CompactionPlan:
         writer = self.writer
@@ -82,19 +91,10 @@ class Compaction:
         return timeline.compaction_plan(Instant(instant, Action.COMPACTION, State.INFLIGHT))
 
     def _rewritten(self, plan: CompactionPlan, transaction: Transaction) -> tuple[FileResult, ...]:
-        operations = plan.operations or ()
-        partitions = {operation.partition_path or "" for operation in operations}
-        listed = list_files(
-            self.writer.store,
-            partitioned=self.writer.properties.is_partitioned,
-            partitions=partitions,
-        )
-        files = {file.key: file for file in listed}
-        tasks = tuple(
-            _task(slot, planned_slice(operation, files, self.writer.store.uri))
-            for slot, operation in enumerate(operations)
-        )
-        return self.writer.rewrite(tasks, transaction)
+        tasks = [
+            Rewrite(slot, piece) for slot, piece in enumerate(planned_slices(self.writer, plan))
+        ]
+        return self.writer.serve(tasks, self.writer.context(transaction))
 
     def _commit(
         self, transaction: Transaction, plan: CompactionPlan, results: tuple[FileResult, ...]
@@ -122,6 +122,18 @@ def targets(plan: CompactionPlan) -> frozenset[GroupId]:
     )
 
 
+def planned_slices(writer: TableWriter, plan: CompactionPlan) -> list[FileSlice]:
+    """Return the slices that a plan reads. Raises: `DataCorrupt` if a file is gone."""
+    operations = plan.operations or ()
+    listed = list_files(
+        writer.store,
+        partitioned=writer.properties.is_partitioned,
+        partitions={operation.partition_path or "" for operation in operations},
+    )
+    files = {file.key: file for file in listed}
+    return [planned_slice(operation, files, writer.store.uri) for operation in operations]
+
+
 def planned_slice(
     operation: CompactionOperation, files: Mapping[str, DataFile], uri: str
 ) -> FileSlice:
@@ -147,7 +159,3 @@ def planned_slice(
         base if isinstance(base, BaseFile) else None,
         tuple(sorted((log for log in logs if isinstance(log, LogFile)), key=lambda log: log.order)),
     )
-
-
-def _task(slot: int, piece: FileSlice) -> GroupTask:
-    return GroupTask(slot, piece.partition, piece.file_id, TaskKind.REWRITE, piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,10 @@ class Strategy(StrEnum):
     LOG_FILE_NUM = "LogFileNumBasedCompactionStrategy"
     BOUNDED_IO = "BoundedIOCompactionStrategy"
     UNBOUNDED = "UnBoundedCompactionStrategy"
+    DAY_BASED = "DayBasedCompactionStrategy"
+    RECENT_DAYS = "BoundedPartitionAwareCompactionStrategy"
+    EARLIER_DAYS = "UnBoundedPartitionAwareCompactionStrategy"
+    PARTITION_REGEX = "PartitionRegexBasedCompactionStrategy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,21 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The strategy's settings. `io_mb_max` bounds what one plan reads and writes."""
+    """The strategy's settings, and strategies that choose of what it has chosen.
+
+    `io_mb_max` bounds what one plan reads and writes. `days` are the last partitions by name that
+    are taken, or with `earliest_day` the border between recent and earlier ones; partitions are
+    days then, as 2024-01-31 or 2024/01/31. `pattern` is found in the names of partitions.
+    """
 
     strategy: Strategy = Strategy.LOG_FILE_SIZE
     io_mb_max: int = 500 * 1024
     log_bytes_min: int = 0
     log_files_min: int = 0
+    days: int = 10
+    earliest_day: str = ""
+    pattern: str = ""
+    then: tuple[Strategy, ...] = ()
 
 
 def is_due(due: Due, since: Since) -> bool:
@@ -92,41 +106,57 @@ def plan_compaction(
     of equal file groups the first by partition and file id comes first, so that everybody who
     plans from the same slices makes the same plan.
     """
+    every = list(slices)
     ready = [
-        piece
-        for piece in slices
-        if piece.logs and (piece.partition, piece.file_id) not in busy and _passes(piece, choice)
+        piece for piece in every if piece.logs and (piece.partition, piece.file_id) not in busy
     ]
     ready.sort(key=lambda piece: (piece.partition, piece.file_id))
-    chosen = _within(_ordered(ready, choice.strategy), choice)
-    if not chosen:
+    days = sorted({_day(piece.partition) for piece in every}, reverse=True)
+    for strategy in (choice.strategy, *choice.then):
+        passing = [piece for piece in ready if _passes(piece, strategy, choice, days)]
+        ready = _within(_ordered(passing, strategy), strategy, choice)
+    if not ready:
         return None
-    return CompactionPlan(operations=tuple(_operation(piece) for piece in chosen))
+    return CompactionPlan(operations=tuple(operation_of(piece) for piece in ready))
 
 
-def _passes(piece: FileSlice, choice: Choice) -> bool:
-    match choice.strategy:
+def _passes(piece: FileSlice, strategy: Strategy, choice: Choice, days: Sequence[str]) -> bool:
+    day = _day(piece.partition)
+    match strategy:
         case Strategy.LOG_FILE_SIZE:
             return log_bytes(piece) >= choice.log_bytes_min
         case Strategy.LOG_FILE_NUM:
             return len(piece.logs) >= choice.log_files_min
+        case Strategy.DAY_BASED:
+            return day in days[: choice.days]
+        case Strategy.RECENT_DAYS:
+            return day >= choice.earliest_day
+        case Strategy.EARLIER_DAYS:
+            return day < choice.earliest_day
+        case Strategy.PARTITION_REGEX:
+            return re.search(choice.pattern, piece.partition) is not None
         case Strategy.BOUNDED_IO | Strategy.UNBOUNDED:
             return True
 
 
-def _ordered(slices: Sequence[FileSlice], strategy: Strategy) -> Sequence[FileSlice]:
+def _ordered(slices: list[FileSlice], strategy: Strategy) -> list[FileSlice]:
     match strategy:
         case Strategy.LOG_FILE_SIZE:
             return sorted(slices, key=log_bytes, reverse=True)
         case Strategy.LOG_FILE_NUM:
             return sorted(slices, key=lambda piece: len(piece.logs), reverse=True)
-        case Strategy.BOUNDED_IO | Strategy.UNBOUNDED:
+        case Strategy.DAY_BASED | Strategy.RECENT_DAYS | Strategy.EARLIER_DAYS:
+            return sorted(slices, key=lambda piece: _day(piece.partition), reverse=True)
+        case Strategy.BOUNDED_IO | Strategy.UNBOUNDED | Strategy.PARTITION_REGEX:
             return slices
 
 
-def _within(slices: Sequence[FileSlice], choice: Choice) -> Sequence[FileSlice]:
+_BOUNDED: Final = (Strategy.LOG_FILE_SIZE, Strategy.LOG_FILE_NUM, Strategy.BOUNDED_IO)
+
+
+def _within(slices: list[FileSlice], strategy: Strategy, choice: Choice) -> list[FileSlice]:
     """Return the first slices that fit into the plan; the one that exceeds it is the last."""
-    if choice.strategy is Strategy.UNBOUNDED:
+    if strategy not in _BOUNDED:
         return slices
     left: float = choice.io_mb_max
     for number, piece in enumerate(slices, start=1):
@@ -136,7 +166,13 @@ def _within(slices: Sequence[FileSlice], choice: Choice) -> Sequence[FileSlice]:
     return slices
 
 
-def _operation(piece: FileSlice) -> CompactionOperation:
+def _day(partition: str) -> str:
+    """Return a partition as a day: those of every spelling are in one order."""
+    return "-".join(part.rpartition("=")[2] for part in partition.split("/"))
+
+
+def operation_of(piece: FileSlice) -> CompactionOperation:
+    """Return the part of a plan that is about one slice."""
     read_mb, write_mb = _io_mb(piece)
     return CompactionOperation(
         base_instant_time=piece.instant,

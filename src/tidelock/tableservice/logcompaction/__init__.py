@@ -1,0 +1,1 @@
+"""Log compaction: many log files of a file group merged into one."""

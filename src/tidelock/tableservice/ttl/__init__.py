@@ -1,0 +1,1 @@
+"""Partition TTL: partitions that nobody wrote to for long are deleted."""

@@ -1,0 +1,112 @@
+"""What the archive takes away for good: strays of dead attempts, old roll-backs, contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tidelock.operation.reads import snapshot_now
+from tidelock.ops.validate.ledger import check_ledger
+from tidelock.ops.validate.validating import validate
+from tidelock.store.contract import Create
+from tidelock.store.local import LocalStore
+from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.metadata import OperationType
+from tidelock.tableservice.archive import execute as archiving
+from tidelock.tableservice.table import Table
+from tidelock.testing.tablecrash.stops import OffClock
+from tidelock.txn import committing
+from tidelock.txn.publishing import CONTENT_FOLDER
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
+OPTIONS = {
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+}
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    with Table.create(
+        str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", type="MERGE_ON_READ", options=OPTIONS
+    ) as made:
+        made.insert(rows(1))
+        yield made
+
+
+def rows(ts: int) -> pa.Table:
+    return pa.table([[1, 2], [f"v{ts}"] * 2, [ts] * 2], schema=SCHEMA)
+
+
+def write_more(table: Table, count: int = 5) -> None:
+    for number in range(count):
+        table.upsert(rows(100 + number))
+        table.compact()
+
+
+def test_what_a_dead_attempt_at_a_plan_wrote_late_is_swept(table: Table) -> None:
+    """A zombie's base file of a compaction that another attempt completed."""
+    table.upsert(rows(2))
+    (done,) = table.compact().executed
+    (piece,) = [each for each in table.files() if each.base]
+    assert piece.base is not None
+    stray = f"{piece.file_id}_0-77-0_{done.instant}.parquet"
+    table.writer().store.put(stray, b"late", Create())
+    write_more(table)
+    table.clean()
+    assert table.archive().instants > 0
+    assert table.writer().store.head(stray) is None
+    table.refresh()
+    assert table.read().num_rows == 2
+    assert validate(table.writer().store, more=[check_ledger]).findings == ()
+
+
+def test_a_roll_back_is_forgotten_long_after_it_was_archived_past(table: Table) -> None:
+    home = table.writer().transactions
+    gone = home.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
+    gone.rollback("no")
+    write_more(table)
+    table.clean()
+    assert table.archive().instants > 0
+    assert gone.instant in home.ledger.refresh().void
+    clock = OffClock(archiving.VOID_KEPT_MS + DAY_MS)
+    store = LocalStore(Path(table.uri.removeprefix("file://")))
+    with Table(snapshot_now(store), options=OPTIONS, clock=clock) as later:
+        write_more(later)
+        later.clean()
+        late = f"x_0-{gone.attempt}-0_{gone.instant}.parquet"
+        store.put(late, b"late", Create())
+        assert later.archive().instants > 0
+        fold = later.writer().transactions.ledger.refresh()
+        assert gone.instant not in fold.void
+        assert fold.is_settled(gone.instant)
+        assert store.head(late) is None
+        assert validate(store, more=[check_ledger]).findings == ()
+
+
+def test_stored_contents_go_when_their_instants_are_archived(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committing, "INLINE_BYTES_MAX", 0)
+    monkeypatch.setattr(archiving, "ENTRIES_KEPT", 4)
+    write_more(table)
+    table.clean()
+    store = table.writer().store
+    before = {meta.key for meta in store.list(f"{CONTENT_FOLDER}/")}
+    assert table.archive().instants > 0
+    after = {meta.key for meta in store.list(f"{CONTENT_FOLDER}/")}
+    assert after < before
+    archived = table.writer().transactions.ledger.refresh().archived
+    for key in after:
+        name = key.rpartition("/")[2]
+        assert name.startswith("plan-") or name >= archived
+    write_more(table, 1)
+    assert validate(store, more=[check_ledger]).findings == ()
