@@ -1,0 +1,1 @@
+"""Procedures: `CALL show_commits(table => ...)`, with the names and arguments that Hudi has."""
