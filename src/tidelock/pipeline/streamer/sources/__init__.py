@@ -1,0 +1,1 @@
+"""What the streamer reads: topics, folders of files, other tables, databases."""
