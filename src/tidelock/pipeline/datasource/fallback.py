@@ -1,8 +1,8 @@
 """The plain Python data source, for reads that do not come through PySpark's reader: SQL, Scala.
 
-It reads snapshots, as of a moment too, and increments. It reads every column, because Spark tells a
-Python data source nothing of the columns that a query needs, and it does not write, because it
-could not bring the rows of a file group together.
+It reads snapshots, as of a moment too, increments, and streams of changes. It reads every column,
+because Spark tells a Python data source nothing of the columns that a query needs, and it does not
+write, because it could not bring the rows of a file group together.
 """
 
 from __future__ import annotations
@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from tidelock.base.errors import Unsupported
 from tidelock.engine.spark.read import SliceReading, packed
 from tidelock.engine.spark.schema import spark_schema
-from tidelock.pipeline.datasource.options import FORMAT, split_path
+from tidelock.pipeline.datasource.options import FORMAT, canonical, split_path
 from tidelock.pipeline.datasource.reading import asked_scan
+from tidelock.pipeline.streaming.source import ChangeStream
 from tidelock.store.address import StoreAddress
 from tidelock.table.snapshot import open_table
 
@@ -49,9 +56,18 @@ class TidelockSource(DataSource):
             hint='call tl.enable(spark), then df.write.format("tidelock").save(uri) from Python',
         )
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads the table's changes as they come."""
+        address = self._address()
+        return ChangeStream(address, address.settings, schema)
+
+    def _address(self) -> StoreAddress:
+        uri, options = split_path(canonical(dict(self.options)), None)
+        return StoreAddress(uri, options)
+
     def _reading(self) -> SliceReading:
-        uri, options = split_path(dict(self.options), None)
-        address = StoreAddress(uri, options)
+        address = self._address()
+        options = address.settings
         scan = asked_scan(open_table(address.open()), options)
         times = None if scan.commit_times is None else frozenset(scan.commit_times)
         return SliceReading(

@@ -1,113 +1,65 @@
-"""`tl.enable(spark)`: the format "tidelock" for a session's reads and writes.
+"""`tl.enable(spark)`: the format "tidelock" for a session's reads, writes and streams.
 
 A Python data source of Spark's can neither ask for a shuffle nor leave out columns, so the reader
-and the writer of PySpark are taught the format instead: their calls are remembered, and `load` and
-`save` of this format are ours. Every other format goes where it went. What comes from SQL or Scala
-does not pass through PySpark, so a plain data source is registered for it, which only reads.
+and the writers of PySpark are taught the format instead. What comes from SQL or Scala does not pass
+through PySpark, so a plain data source is registered for it, which only reads; it is also what
+streams of changes are read by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidelock.base.errors import InvalidInput, MissingExtra, Unsupported
 from tidelock.operation.options import PARTITION_PATH_FIELDS
+from tidelock.pipeline.datasource.asking import Asked, End, asked_of, teach
 from tidelock.pipeline.datasource.options import FORMAT
 from tidelock.pipeline.datasource.reading import load
 from tidelock.pipeline.datasource.writing import save
+from tidelock.pipeline.streaming.sink import start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ASKED: Final = "_tidelock_asked"
-_ENABLED: Final = "_tidelock_enabled"
 
-
-def enable(spark: SparkSession) -> SparkSession:
+def enable(spark: SparkSession, *, sql: bool = True) -> SparkSession:
     """Let a session read and write tables by `format("tidelock")`; return the session.
 
         spark = tl.enable(SparkSession.builder.getOrCreate())
         df.write.format("tidelock").options(**hudi_options).mode("append").save(uri)
+        stream.writeStream.format("tidelock").option("checkpointLocation", place).start(uri)
 
+    With `sql` its `spark.sql` knows the tables too: see docs/sql.md.
+
+    On a cluster the package is shipped to the executors, which need only the libraries it uses.
     It is safe to call again. Raises: `MissingExtra` without PySpark, `Unsupported` for a session
     of Spark Connect.
     """
     if find_spec("pyspark") is None:
         raise MissingExtra("Spark is not installed", hint="pip install 'tidelock[spark]'")
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from tidelock.engine.spark.session import checked
+    from tidelock.engine.spark.shipping import ship
     from tidelock.pipeline.datasource.fallback import TidelockSource
+    from tidelock.pipeline.datasource.merged import PUSHDOWN, MergedSource
 
-    checked(spark).dataSource.register(TidelockSource)
-    if not getattr(DataFrameReader, _ENABLED, False):
-        _teach(DataFrameReader, {"load": _load})
-        _teach(DataFrameWriter, {"save": _save, "saveAsTable": _refuse, "insertInto": _refuse})
+    sources = checked(spark).dataSource
+    sources.register(TidelockSource)
+    sources.register(MergedSource)
+    spark.conf.set(PUSHDOWN, "true")
+    ship(spark)
+    teach(DataFrameReader, {"load": _load})
+    teach(DataFrameWriter, {"save": _save, "saveAsTable": _refuse, "insertInto": _refuse})
+    streams: dict[str, End] = {"start": _start, "toTable": _refuse}
+    teach(DataStreamWriter, streams, holds_back_partitions=True)
+    if sql:
+        from tidelock.pipeline.sql.session import teach_sql
+
+        teach_sql(spark)
     return spark
-
-
-class _Asked:
-    """What was said to one reader or writer."""
-
-    def __init__(self) -> None:
-        self.format: str | None = None
-        self.options: dict[str, object] = {}
-        self.mode: str | None = None
-        self.schema: Any = None
-
-    @property
-    def is_ours(self) -> bool:
-        return self.format is not None and self.format.lower() == FORMAT
-
-
-def _teach(kind: type, ends: dict[str, Callable[..., Any]]) -> None:
-    for name in ("format", "option", "options", "mode", "schema", "partitionBy"):
-        if hasattr(kind, name):
-            setattr(kind, name, _remembering(name, getattr(kind, name)))
-    for name, ours in ends.items():
-        setattr(kind, name, _ending(getattr(kind, name), ours))
-    setattr(kind, _ENABLED, True)
-
-
-def _remembering(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        asked = _asked(self)
-        match name:
-            case "format":
-                asked.format = args[0] if args else kwargs["source"]
-            case "option":
-                key, value = (*args, *kwargs.values())
-                asked.options[key] = value
-            case "options":
-                asked.options.update(kwargs)
-            case "mode":
-                asked.mode = args[0] if args else kwargs["saveMode"]
-            case "schema":
-                asked.schema = args[0] if args else kwargs["schema"]
-            case _:
-                names = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
-                asked.options[PARTITION_PATH_FIELDS.key] = ",".join(names)
-        return result
-
-    return call
-
-
-def _ending(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        named = kwargs.get("format")
-        if named is not None:
-            self.format(named)
-        if not _asked(self).is_ours:
-            return original(self, *args, **kwargs)
-        return ours(self, *args, **{key: kwargs[key] for key in kwargs if key != "format"})
-
-    return call
 
 
 def _load(
@@ -120,9 +72,9 @@ def _load(
     if schema is not None:
         reader.schema(schema)
     reader.options(**options)
-    asked = _asked(reader)
+    asked = asked_of(reader)
     columns = None if asked.schema is None else _names(reader._spark, asked.schema)  # noqa: SLF001
-    return load(reader._spark, path, _given(asked), columns=columns)  # noqa: SLF001
+    return load(reader._spark, path, asked.given, columns=columns)  # noqa: SLF001
 
 
 def _save(
@@ -137,8 +89,18 @@ def _save(
     if partitionBy is not None:
         writer.partitionBy(partitionBy)
     writer.options(**options)
-    asked = _asked(writer)
-    save(writer._df, path, asked.mode, _given(asked))  # noqa: SLF001
+    asked = asked_of(writer)
+    save(writer._df, path, asked.mode, _with_partitions(asked))  # noqa: SLF001
+
+
+def _start(writer: Any, path: str | None = None, **options: Any) -> Any:
+    for name in ("outputMode", "partitionBy", "queryName"):
+        value = options.pop(name, None)
+        if value is not None:
+            getattr(writer, name)(value)
+    writer.options(**options)
+    asked = asked_of(writer)
+    return start(writer, path, asked.mode, _with_partitions(asked))
 
 
 def _refuse(_: Any, table: str, *__: Any, **___: Any) -> Any:
@@ -148,8 +110,10 @@ def _refuse(_: Any, table: str, *__: Any, **___: Any) -> Any:
     )
 
 
-def _given(asked: _Asked) -> dict[str, object]:
-    return {key: value for key, value in asked.options.items() if value is not None}
+def _with_partitions(asked: Asked) -> dict[str, object]:
+    if asked.partitions is None:
+        return asked.given
+    return {**asked.given, PARTITION_PATH_FIELDS.key: ",".join(asked.partitions)}
 
 
 def _names(spark: SparkSession, schema: Any) -> list[str]:
@@ -158,10 +122,3 @@ def _names(spark: SparkSession, schema: Any) -> list[str]:
         return spark.createDataFrame([], schema).columns
     names: list[str] = schema.names
     return names
-
-
-def _asked(self: Any) -> _Asked:
-    found: _Asked | None = self.__dict__.get(_ASKED)
-    if found is None:
-        found = self.__dict__[_ASKED] = _Asked()
-    return found

@@ -1,4 +1,4 @@
-"""The options of the data source's reads: Hudi's names, and two of our own."""
+"""The options of the data source: Hudi's names, and some of our own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from tidelock.base.config import ConfigKey, boolean, declare
+from tidelock.base.config import ConfigKey, boolean, declare, declared
 from tidelock.base.errors import ConfigInvalid
 from tidelock.operation.options import check_options, comma_list
 
@@ -30,6 +30,15 @@ QUERY_TYPE = declare(
         "snapshot",
         "snapshot, read_optimized or incremental",
         aliases=("hoodie.datasource.view.type",),
+        group=_GROUP,
+    )
+)
+INCREMENTAL_FORMAT = declare(
+    ConfigKey(
+        "hoodie.datasource.query.incremental.format",
+        str.lower,
+        "latest_state",
+        "latest_state: an incremental read gives rows as they are at its end; cdc is not supported",
         group=_GROUP,
     )
 )
@@ -88,6 +97,35 @@ NATIVE = declare(
     )
 )
 
+METADATA_PREFIX = declare(
+    ConfigKey(
+        "hoodie.datasource.write.commitmeta.key.prefix",
+        str,
+        "_",
+        "options of a write whose names begin so go into the metadata of its commit",
+        group="Writes",
+    )
+)
+TXN_APPLICATION = declare(
+    ConfigKey(
+        "tidelock.txn.app.id",
+        str,
+        None,
+        "name of the pipeline that a write belongs to; with tidelock.txn.version a write that is"
+        " repeated is not applied again",
+        group="Writes",
+    )
+)
+TXN_VERSION = declare(
+    ConfigKey(
+        "tidelock.txn.version",
+        int,
+        None,
+        "number of the write within its pipeline; each must be larger than the one before",
+        group="Writes",
+    )
+)
+
 
 def query_type(options: Mapping[str, object]) -> QueryType:
     """Return what kind of read the options ask for. Raises: `ConfigInvalid`."""
@@ -98,6 +136,21 @@ def query_type(options: Mapping[str, object]) -> QueryType:
         raise ConfigInvalid(
             f"{QUERY_TYPE.key} = {named} is not known", hint=f"use {', '.join(QueryType)}"
         ) from None
+
+
+def canonical(options: Mapping[str, str]) -> dict[str, object]:
+    """Return options with the letters that they are declared with; Spark makes them all small."""
+    known = {name.lower(): name for key in declared() for name in (key.key, *key.aliases)}
+    return {known.get(name.lower(), name): value for name, value in options.items()}
+
+
+def split_metadata(
+    options: Mapping[str, object],
+) -> tuple[dict[str, str], dict[str, object]]:
+    """Return what goes into a commit's metadata, and the other options."""
+    prefix = METADATA_PREFIX.required(options)
+    said = {name: str(value) for name, value in options.items() if name.startswith(prefix)}
+    return said, {name: value for name, value in options.items() if name not in said}
 
 
 def split_path(options: Mapping[str, object], path: str | None) -> tuple[str, dict[str, object]]:

@@ -14,6 +14,7 @@ from tidelock.pipeline.datasource.options import (
     BEGIN,
     COLUMNS,
     END,
+    INCREMENTAL_FORMAT,
     NATIVE,
     PARTITIONS,
     QueryType,
@@ -46,7 +47,9 @@ def load(
         snapshot = open_table(store)
         scan = asked_scan(snapshot, others, columns)
         native = bool(NATIVE.value(others))
-        return scan_frame(spark, snapshot, scan, others, native=native)
+        from tidelock.pipeline.datasource.merged import merged_frame
+
+        return scan_frame(spark, snapshot, scan, others, native=native, merging=merged_frame)
     finally:
         store.close()
 
@@ -71,6 +74,11 @@ def asked_scan(
     if begin is None:
         raise ConfigInvalid(
             f"an incremental read needs {BEGIN.key}", hint="give 0 to read from the first write"
+        )
+    if INCREMENTAL_FORMAT.required(options) != "latest_state":
+        raise ConfigInvalid(
+            f"{INCREMENTAL_FORMAT.key} = {INCREMENTAL_FORMAT.value(options)} is not supported",
+            hint="leave it out: rows come as they are at the end of the range",
         )
     if AS_OF.value(options) is not None:
         raise ConfigInvalid(f"{AS_OF.key} is for snapshots", hint=f"give {END.key} instead")

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 from tidelock.base.errors import ConfigInvalid, Conflict, NotFound
 from tidelock.operation import options as o
 from tidelock.operation.report import WriteReport
-from tidelock.pipeline.datasource.options import split_path
+from tidelock.pipeline.datasource.options import (
+    TXN_APPLICATION,
+    TXN_VERSION,
+    split_metadata,
+    split_path,
+)
 from tidelock.table.properties import TableProperties
 from tidelock.tableservice.table import Table
+from tidelock.txn.mark import Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,16 +60,15 @@ def save(
     Raises: `Conflict` for mode `error` and a table that is there, `ConfigInvalid`, `NotFound` when
     rows of a missing table are to be deleted, and what `Table.upsert` raises.
     """
-    uri, others = split_path(options, path)
+    metadata, told = split_metadata(options)
+    uri, others = split_path(told, path)
     chosen = save_mode(mode)
-    operation = _operation(others)
-    schema = _schema(frame)
+    operation = asked_operation(others)
+    mark = asked_mark(others)
     try:
         table = Table.open(uri, options=others)
     except NotFound:
-        if operation in (Operation.DELETE, Operation.DELETE_PARTITION):
-            raise
-        table = Table.create(uri, schema, options=others, exist_ok=chosen is SaveMode.APPEND)
+        table = created(uri, frame, operation, others, exist_ok=chosen is SaveMode.APPEND)
     else:
         if chosen is SaveMode.ERROR:
             table.close()
@@ -75,28 +80,61 @@ def save(
             check_same(table.properties, others)
             operation = _overwriting(operation)
     with table:
-        report = run(table, operation, frame, others)
+        report = run(table, operation, frame, others, mark=mark, metadata=metadata)
     logger.info("%s: %s", uri, report)
     return report
 
 
+def opened(
+    uri: str, frame: DataFrame, operation: Operation, options: Mapping[str, object]
+) -> Table:
+    """Return the table at `uri`, made for the frame's columns if there is none.
+
+    Raises: `NotFound` when rows of a missing table are to be deleted, `ConfigInvalid`.
+    """
+    try:
+        return Table.open(uri, options=options)
+    except NotFound:
+        return created(uri, frame, operation, options, exist_ok=True)
+
+
+def created(
+    uri: str,
+    frame: DataFrame,
+    operation: Operation,
+    options: Mapping[str, object],
+    *,
+    exist_ok: bool,
+) -> Table:
+    """Make the table that a frame is to be written to. Raises: as `opened`."""
+    if operation in (Operation.DELETE, Operation.DELETE_PARTITION):
+        raise NotFound(f"there is no table at {uri}, so nothing of it can be deleted")
+    return Table.create(uri, _schema(frame), options=options, exist_ok=exist_ok)
+
+
 def run(
-    table: Table, operation: Operation, frame: DataFrame, options: Mapping[str, object]
+    table: Table,
+    operation: Operation,
+    frame: DataFrame,
+    options: Mapping[str, object],
+    *,
+    mark: Mark | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> WriteReport:
     """Carry out one operation on an open table."""
     match operation:
         case Operation.UPSERT:
-            return table.upsert(frame)
+            return table.upsert(frame, metadata=metadata, mark=mark)
         case Operation.INSERT:
-            return table.insert(frame)
+            return table.insert(frame, metadata=metadata, mark=mark)
         case Operation.BULK_INSERT:
-            return table.bulk_insert(frame)
+            return table.bulk_insert(frame, metadata=metadata, mark=mark)
         case Operation.DELETE:
-            return table.delete(frame)
+            return table.delete(frame, metadata=metadata, mark=mark)
         case Operation.INSERT_OVERWRITE:
-            return table.insert_overwrite(frame)
+            return table.insert_overwrite(frame, metadata=metadata, mark=mark)
         case Operation.INSERT_OVERWRITE_TABLE:
-            return table.insert_overwrite_table(frame)
+            return table.insert_overwrite_table(frame, metadata=metadata, mark=mark)
         case Operation.DELETE_PARTITION:
             named = o.DELETE_PARTITIONS.value(options)
             if not named:
@@ -104,7 +142,7 @@ def run(
                     "delete_partition needs the partitions to delete",
                     hint=f"give {o.DELETE_PARTITIONS.key}, such as day=2024-01-31",
                 )
-            return table.delete_partition(named)
+            return table.delete_partition(named, metadata=metadata, mark=mark)
 
 
 def save_mode(mode: str | None) -> SaveMode:
@@ -144,7 +182,19 @@ def _overwriting(operation: Operation) -> Operation:
     return operation if operation in kept else Operation.INSERT_OVERWRITE_TABLE
 
 
-def _operation(options: Mapping[str, object]) -> Operation:
+def asked_mark(options: Mapping[str, object]) -> Mark | None:
+    """Return which batch of which application a write says it is. Raises: `ConfigInvalid`."""
+    application, version = TXN_APPLICATION.value(options), TXN_VERSION.value(options)
+    if (application is None) != (version is None):
+        given, missing = (
+            (TXN_APPLICATION, TXN_VERSION) if version is None else (TXN_VERSION, TXN_APPLICATION)
+        )
+        raise ConfigInvalid(f"{given.key} is given without {missing.key}", hint="give both")
+    return None if application is None or version is None else Mark(application, version)
+
+
+def asked_operation(options: Mapping[str, object]) -> Operation:
+    """Return what a write is to do. Raises: `ConfigInvalid`."""
     named = o.OPERATION.required(options)
     try:
         return Operation(named)
