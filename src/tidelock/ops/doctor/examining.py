@@ -48,18 +48,18 @@ def cure(examination: Examination, store: ObjectStore, clock: Clock, ids: IdSour
     seen, counted = examination.seen, examination.counted
     done: list[str] = []
     operator = Operator(store, Patience(clock=clock, ids=ids))
-    for wanted in examination.cures[:1]:
+    of_locks = (Cure.MEND_RECORD, Cure.MEND_COUNTER)
+    for wanted in [cure for cure in examination.cures if cure in of_locks][:1]:
         assert seen is not None
         assert counted is not None
-        match wanted:
-            case Cure.MEND_RECORD:
-                saved, record = operator.mend_record(seen, counted)
-                done += [f"saved the old bytes as {key}" for key in saved]
-                done.append(f"replaced the record by a released one, token {record.token}")
-            case Cure.MEND_COUNTER:
-                saved, counter = operator.mend_counter(seen, counted)
-                done += [f"saved the old bytes as {key}" for key in saved]
-                done.append(f"set the token counter to {counter.ceiling}")
+        if wanted is Cure.MEND_RECORD:
+            saved, record = operator.mend_record(seen, counted)
+            done += [f"saved the old bytes as {key}" for key in saved]
+            done.append(f"replaced the record by a released one, token {record.token}")
+        else:
+            saved, counter = operator.mend_counter(seen, counted)
+            done += [f"saved the old bytes as {key}" for key in saved]
+            done.append(f"set the token counter to {counter.ceiling}")
     return done
 
 

@@ -21,6 +21,9 @@ class Cure(Enum):
 
     MEND_RECORD = "save the record beside itself, then replace it by a released one"
     MEND_COUNTER = "put the token counter above every token granted so far"
+    ROLL_BACK = "roll back the writes of dead writers, and plans that nobody can execute any more"
+    PUBLISH = "put what the ledger has decided on the timeline"
+    SWEEP = "delete the markers and heartbeats of completed writes, and files of undone ones"
 
 
 @dataclass(frozen=True, slots=True)

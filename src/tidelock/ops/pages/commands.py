@@ -41,6 +41,9 @@ def commands_page() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(app)
     parts = [_HEAD, "\n## Exit codes\n\n", _exit_codes()]
+    parts.append("\n## Before the command\n\n`tidelock OPTIONS COMMAND` watches any command.\n")
+    parts.append("\n| option | |\n|---|---|\n")
+    parts += [_row(param) for param in root.params if not getattr(param, "hidden", False)]
     for name, command in root.commands.items():
         below = getattr(command, "commands", None)
         found = {f"{name} {sub}": c for sub, c in below.items()} if below else {name: command}

@@ -1,0 +1,1 @@
+"""The dashboard: a page that shows tables at work, and what an operator may do there."""

@@ -1,0 +1,86 @@
+// One instant in full: its files, its heartbeat, what the ledger says of it, and what it wrote.
+
+import { fill, h, tableOf } from "./dom.js";
+import { ago, bytes, clock, duration, kind, moment, number, owner, stamp } from "./format.js";
+import { conflictTable } from "./overview.js";
+import { call } from "./state.js";
+
+export async function show(drawer, state, requested, { open, close }) {
+  const row = state.instants.get(requested);
+  drawer.hidden = false;
+  const head = h("header", {}, h("h2", { class: "mono" }, requested), row ? kind(row.action, row.state) : null, h("button", { type: "button", class: "plain", style: { "margin-left": "auto" }, onclick: close, "aria-label": "Close" }, "✕"));
+  fill(drawer, head, h("p", { class: "empty" }, "Reading…"));
+  let found;
+  try {
+    found = await call(`${state.path}/instants/${requested}`);
+  } catch (error) {
+    fill(drawer, head, h("p", { class: "wrap" }, error.message));
+    return;
+  }
+  fill(drawer, head, summary(row, found), states(found), heartbeat(found), plan(found), wrote(found), ledger(found, open), conflicts(found, open), writing(found));
+}
+
+function part(title, ...body) {
+  return [h("h3", {}, title), ...body];
+}
+
+function facts(pairs) {
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function summary(row, found) {
+  if (!row) return null;
+  return facts([
+    ["State", row.state], ["Operation", row.operation.toLowerCase()], ["Writer", row.owner ? h("code", {}, row.owner) : "–"],
+    ["Requested", stamp(row.from)], [row.state === "undone" ? "Undone" : "Completed", row.until === null ? "not yet" : stamp(row.until)],
+    ["Took", row.took === null ? null : duration(row.took)], ["Rebased", row.rebased ? `${row.rebased} times, on top of others` : null],
+    ["Ledger entry", row.position || null], ["Wrote", row.files === null ? null : `${number(row.rows)} rows, ${number(row.files)} files, ${bytes(row.bytes)}`],
+    ["Origin", row.foreign ? "a writer that keeps no ledger" : null],
+  ]);
+}
+
+function states(found) {
+  return part("On the timeline", tableOf(["File", "State", "Bytes", "Written"], found.states.map((each) => h("tr", {}, h("td", { class: "mono wrap" }, each.file), h("td", {}, each.state), h("td", { class: "num" }, bytes(each.bytes)), h("td", { class: "mono" }, clock(each.written)))), "Nothing of it is on the timeline."));
+}
+
+function heartbeat({ heartbeat: beat }) {
+  if (!beat) return null;
+  return part("Heartbeat", facts([["Last", ago(beat.beat)], ["From", beat.java ? "a Java writer" : `${beat.host} pid ${beat.pid}`], ["Every", beat.interval ? duration(beat.interval) : null], ["Dead after", beat.life ? duration(beat.life) : null], ["Owner", beat.owner ? h("code", {}, beat.owner) : null]]));
+}
+
+function plan({ plan: found }) {
+  if (!found) return null;
+  return part("Plan", found.problem ? h("p", { class: "wrap" }, h("span", { class: "pill bad" }, "unreadable"), " ", found.problem) : h("p", { class: "muted" }, `readable, ${bytes(found.bytes)}`));
+}
+
+function wrote({ wrote: found }) {
+  if (!found) return null;
+  if (found.problem) return part("Wrote", h("p", { class: "wrap" }, found.problem));
+  const extra = Object.entries(found.extra);
+  return [
+    ...part(`Wrote ${number(found.file_count)} files`, h("div", { class: "flush" }, tableOf(["Partition", "File", { text: "Rows", props: { class: "num" } }, { text: "New", props: { class: "num" } }, { text: "Changed", props: { class: "num" } }, { text: "Bytes", props: { class: "num" } }],
+      found.files.map((file) => h("tr", {}, h("td", { class: "wrap" }, file.partition || "–"), h("td", { class: "mono wrap" }, file.file), h("td", { class: "num" }, number(file.rows)), h("td", { class: "num" }, number(file.inserts)), h("td", { class: "num" }, number(file.updates)), h("td", { class: "num" }, bytes(file.bytes)))), "It wrote no files."))),
+    ...(extra.length ? part("Its own metadata", facts(extra)) : []),
+  ];
+}
+
+function ledger({ entries }, open) {
+  return part("In the ledger", entries.length ? entries.map((entry) => h("div", {}, h("div", { class: "row" }, h("code", {}, `#${entry.position}`), h("strong", {}, entry.kind), h("span", { class: "wrap" }, entry.what), owner(entry.owner), h("span", { class: "muted" }, stamp(moment(entry.time)))), detail(entry.detail))) : h("p", { class: "empty" }, "No entry of it is in memory."));
+}
+
+function detail(found) {
+  const groups = found.groups ?? [];
+  return [
+    found.base !== undefined ? h("p", { class: "muted" }, `began on top of entry ${found.base}${found.token ? `, lock token ${found.token}` : ""}`) : null,
+    groups.length ? h("div", { class: "groups" }, groups.map((name) => h("code", {}, name))) : null,
+    found.replaced?.length ? [h("p", { class: "muted" }, "replaced"), h("div", { class: "groups" }, found.replaced.map((name) => h("code", {}, name)))] : null,
+  ];
+}
+
+function conflicts({ conflicts: met }, open) {
+  return met.length ? part("Conflicts", h("div", { class: "flush" }, conflictTable(met, open))) : null;
+}
+
+function writing({ writing: groups }) {
+  return groups.length ? part("Writing now", h("div", { class: "groups" }, groups.map((name) => h("code", {}, name)))) : null;
+}

@@ -1,0 +1,147 @@
+// The first view: how the table is doing, in one glance.
+
+import { actionButton } from "./actions.js";
+import { fill, h, panel, tableOf } from "./dom.js";
+import { ago, bytes, duration, kind, moment, now, number, owner, stamp } from "./format.js";
+import { Gantt } from "./gantt.js";
+import { bars, latencies } from "./plots.js";
+import { percentile } from "./state.js";
+
+export function overview(context) {
+  const { state, open, session } = context;
+  const head = h("div", { class: "head" }), tiles = h("dl", { class: "tiles" });
+  const gantt = new Gantt({ height: "342px", onchoose: open });
+  const recent = panel("Latest instants", "w8");
+  fill(recent.body, gantt.node).className = "fills";
+  const writers = panel("Live writers", "w4"), lock = panel("Table lock", "w4");
+  const rate = panel("Throughput", "w4"), speed = panel("Commit latency", "w4");
+  const services = panel("Pending services", "w4"), ledger = panel("Ledger tail", "w4"), conflicts = panel("Conflicts", "w4");
+  const side = h("div", { class: "w4 stack" }, writers.node, lock.node);
+  const nodes = [head, tiles, recent.node, side, rate.node, speed.node, services.node, ledger.node, conflicts.node];
+  const measure = measureChoice(() => plots(state, rate, speed, measure.value));
+  rate.more.append(measure);
+  side.style.setProperty("align-content", "start");
+  ledger.node.className = "panel w6";
+  conflicts.node.className = "panel w6";
+
+  const draw = {
+    table: () => fill(head, ...heading(state)),
+    instants: () => { gantt.show(state.ordered.slice(0, 200)); plots(state, rate, speed, measure.value); fill(tiles, tileNodes(state)); },
+    writers: () => { drawWriters(writers, state, open); fill(tiles, tileNodes(state)); },
+    lock: () => { fill(lock.body, lockNode(state.sections.lock, session(), context)); fill(tiles, tileNodes(state)); },
+    turns: () => fill(tiles, tileNodes(state)),
+    services: () => { fill(services.body, serviceList(state, open)); services.more.textContent = ""; fill(tiles, tileNodes(state)); },
+    entries: () => { fill(ledger.body, ledgerTable((state.sections.entries ?? []).slice(0, 10), open, { brief: true })).className = "flush"; },
+    conflicts: () => { fill(conflicts.body, conflictTable((state.sections.conflicts?.shown ?? []).slice(0, 10), open)).className = "flush"; fill(tiles, tileNodes(state)); },
+  };
+  return {
+    nodes,
+    update(changed) { for (const [name, act] of Object.entries(draw)) if (changed.has(name)) act(); },
+    tick() { gantt.later(); const soon = state.sections.lock; if (soon?.valid_until) fill(lock.body, lockNode(soon, session(), context)); },
+  };
+}
+
+function heading(state) {
+  const table = state.sections.table;
+  if (!table) return [];
+  const facts = [table.type === "MERGE_ON_READ" ? "merge-on-read" : "copy-on-write", `version ${table.version}`,
+    table.key.length ? `key ${table.key.join(", ")}` : "no key", table.partitioned_by.length ? `partitioned by ${table.partitioned_by.join(", ")}` : "not partitioned"];
+  return [h("h1", {}, table.name), h("code", { class: "muted wrap" }, table.uri), h("span", { class: "muted" }, facts.join(" · ")),
+    table.foreign && h("span", { class: "pill" }, "written by Java, too")];
+}
+
+function tileNodes(state) {
+  const commits = state.commits(), recently = commits.filter((row) => row.until > now() - 300_000);
+  const times = commits.slice(0, 200).map((row) => row.took).sort((a, b) => a - b);
+  const writers = state.sections.writers ?? [], alive = writers.filter(isAlive), plans = state.sections.services ?? [];
+  const met = state.sections.conflicts ?? { count: 0, shown: [] }, solved = met.shown.filter((each) => each.ended).length;
+  const lock = state.sections.lock;
+  const last = commits[0];
+  return [
+    tile("Commits, last 5 min", number(recently.length), last ? ["last ", ago(last.until)] : "none yet", recently.length ? `${(recently.length / 5).toFixed(1)}/min` : ""),
+    tile("Commit latency, median", times.length ? duration(percentile(times, 0.5)) : "–", times.length ? `95 % within ${duration(percentile(times, 0.95))}` : "of the last 200"),
+    tile("Live writers", String(alive.length), writers.length > alive.length ? `${writers.length - alive.length} without a heartbeat` : writers.length ? "all with a heartbeat" : "nobody is writing"),
+    tile("Table lock", lock ? (lock.exists ? lock.condition : "unused") : "–", lock?.exists ? lock.meaning : "the ledger decides"),
+    tile("Plans pending", String(plans.length), plans.length ? `${plans.filter(isAlive).length} being executed` : "nothing waits"),
+    tile("Conflicts", number(met.count), met.count ? `${solved} of the last ${met.shown.length} merged again` : "nobody was overtaken"),
+  ];
+}
+
+function tile(name, value, below, unit = "") {
+  return h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, unit && [" ", h("small", {}, unit)]), h("p", { class: "cut" }, below));
+}
+
+export function isAlive(each) {
+  return each.beat !== null && now() - each.beat <= each.life;
+}
+
+function drawWriters(view, state, open) {
+  const writers = (state.sections.writers ?? []).slice().reverse();
+  view.more.textContent = writers.length ? `${writers.length}` : "";
+  fill(view.body, writers.length ? writers.slice(0, 8).map((writer) => writerNode(writer, open)) : h("p", { class: "empty" }, "Nobody is writing.")).className = "body stack";
+}
+
+function writerNode(writer, open) {
+  const alive = isAlive(writer), age = writer.beat === null ? null : now() - writer.beat;
+  const share = age === null || !writer.life ? 1 : Math.min(1, age / writer.life);
+  const level = !alive ? "bad" : share > 0.5 ? "warn" : "";
+  return h("div", {},
+    h("div", { class: "row" }, h("button", { type: "button", class: "plain mono", onclick: () => open(writer.instant) }, writer.instant.slice(8, 14).replace(/(..)(..)(..)/, "$1:$2:$3")),
+      kind(writer.action, writer.state), h("span", { class: "muted cut" }, writer.operation.toLowerCase()), owner(writer.owner),
+      h("span", { class: `pill ${alive ? "good" : "bad"}` }, alive ? "alive" : "no heartbeat")),
+    h("div", { class: "muted cut" }, writer.host ? `${writer.host} pid ${writer.pid} · ` : "", writer.beat === null ? "no heartbeat file" : ["heartbeat ", ago(writer.beat)],
+      writer.group_count ? ` · ${writer.group_count} file groups` : ""),
+    h("div", { class: "meter", title: "age of the heartbeat against its life" }, h("i", { class: level, style: { width: `${share * 100}%` } })));
+}
+
+export function lockNode(lock, session, context) {
+  if (!lock || !lock.exists) return h("p", { class: "empty" }, "No storage lock was ever taken. The ledger decides without one.");
+  if (lock.problem) return h("p", { class: "wrap" }, lock.problem);
+  const left = lock.valid_until === null ? null : lock.valid_until - now();
+  const level = { held: "good", free: "", lapsed: "warn", dead: "warn", unreadable: "bad" }[lock.condition] ?? "";
+  return h("div", { class: "stack" },
+    h("div", { class: "row" }, h("span", { class: `pill ${level}` }, lock.condition), h("span", { class: "muted" }, lock.meaning)),
+    h("dl", { class: "facts" }, h("dt", {}, lock.condition === "held" ? "Holder" : "Last holder"), h("dd", {}, owner(lock.owner), lock.java ? " a Java writer" : ""),
+      lock.token ? [h("dt", {}, "Token"), h("dd", {}, number(lock.token))] : null, h("dt", {}, "Written"), h("dd", {}, ago(lock.written)),
+      left !== null ? [h("dt", {}, "Lease"), h("dd", {}, left > 0 ? `${duration(left)} left` : `over for ${duration(left)}`)] : null),
+    lock.valid_until !== null && session.may.includes("force-release") ? actionButton(context, "Force release…", "force-release", lock.owner, "The holder learns of it at its next renewal; until then both may believe to hold the lock.") : null);
+}
+
+export function serviceList(state, open) {
+  const plans = state.sections.services ?? [];
+  if (!plans.length) return h("p", { class: "empty" }, "No plan waits.");
+  return h("div", { class: "stack" }, plans.slice(0, 6).map((plan) => h("div", {},
+    h("div", { class: "row" }, kind(plan.action, plan.state), h("button", { type: "button", class: "plain mono", onclick: () => open(plan.instant) }, plan.instant)),
+    h("div", { class: "muted" }, plan.next_step, ` · ${plan.group_count} file groups`, plan.meets.length ? ` · meets ${plan.meets.length} running writes` : ""))));
+}
+
+export function ledgerTable(entries, open, { brief = false } = {}) {
+  return tableOf([{ text: "#", props: { class: "num" } }, "Time", "Entry", "What", "Writer"], entries.map((entry) => h("tr", { class: "link", onclick: () => entry.instant && open(entry.instant) },
+    h("td", { class: "num mono" }, entry.position), h("td", { class: "mono" }, entry.time.slice(8, 14).replace(/(..)(..)(..)/, "$1:$2:$3")),
+    h("td", {}, entry.kind), h("td", { class: "wrap", title: brief ? entry.what : null }, brief && entry.what.length > 60 ? `${entry.what.slice(0, 58)}…` : entry.what), h("td", {}, owner(entry.owner)))), "Nothing was decided yet.");
+}
+
+export function conflictTable(met, open) {
+  return tableOf(["Time", "Write", "Overtaken by", "How it was solved"], met.map((each) => h("tr", { class: "link", onclick: () => open(each.instant) },
+    h("td", { class: "mono", title: stamp(moment(each.time)) }, each.time.slice(8, 14).replace(/(..)(..)(..)/, "$1:$2:$3")), h("td", {}, owner(each.owner)),
+    h("td", {}, each.rivals.length ? each.rivals.map((name) => [owner(name), " "]) : h("span", { class: "faint" }, each.overtaken_by.length ? "see the instant" : "–")),
+    h("td", {}, h("span", { class: `pill ${each.ended ? "good" : each.overtaken_by.length ? "warn" : ""}` }, each.solved)))), "Nobody was overtaken.");
+}
+
+const MEASURES = { commits: ["Commits", () => 1, number], rows: ["Rows", (point) => point.rows, number], bytes: ["Bytes", (point) => point.bytes, bytes] };
+
+function measureChoice(onchange) {
+  return h("select", { "aria-label": "Measure", onchange }, Object.entries(MEASURES).map(([name, [text]]) => h("option", { value: name }, text.toLowerCase())));
+}
+
+function plots(state, rate, speed, measure) {
+  const commits = state.commits().slice(0, 2000);
+  if (!commits.length) { for (const view of [rate, speed]) fill(view.body, h("p", { class: "empty" }, "No commits yet.")); return; }
+  const until = Math.max(...commits.slice(0, 50).map((row) => row.until)), from = Math.min(...commits.slice(0, 1000).map((row) => row.from));
+  const points = commits.map((row) => ({ at: row.until, took: row.took, kind: row.action, rows: row.rows ?? 0, bytes: row.bytes ?? 0 }));
+  const undone = state.ordered.slice(0, 2000).filter((row) => row.state === "undone" && row.until !== null).map((row) => ({ at: row.until, kind: "undone", rows: 0, bytes: 0 }));
+  const [, value, show] = MEASURES[measure];
+  fill(rate.body, bars("Throughput", [...points, ...undone], { from, until, width: rate.body.clientWidth - 28, value, show }));
+  fill(speed.body, latencies("Commit latency", points, { from, until, width: speed.body.clientWidth - 28 }));
+  speed.more.textContent = `the last ${number(commits.length)}, with the median`;
+}
