@@ -16,8 +16,8 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PIP_USER PIP_TARGET PIP_PREFIX VIRT
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types imports tidy bench soak docs \
-        interop-spark sim-long txn-sim-long zombies spark-writers explore-long model-long format lock clean
+.PHONY: help setup run test check lint types imports tidy bench bench-peers soak docs \
+        interop-spark sim-long txn-sim-long lock-soak zombies services-chaos spark-writers streamer-chaos sink-chaos mixed-fleet explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -26,7 +26,8 @@ help: ## Show this map
 setup: ## Make .venv from requirements.lock (every other target does this first)
 	@scripts/setup.sh
 
-run: setup ## Run the demo: several writers contend for one lock, live
+run: setup ## Run the demo: Spark, SQL and Python write one table, a writer is killed, every row is checked
+	@scripts/java.sh --notice
 	@.venv/bin/tidelock demo $(ARGS)
 
 test: setup ## Install the servers tests need, then run all tests (ARGS="-k lease" narrows them)
@@ -39,8 +40,12 @@ check: lint types imports tidy ## Run ruff, mypy, import-linter and the tidy tes
 bench: setup ## Measure against raw storage and against other lock systems, side by side
 	@$(PYTHON_VENV) -m benchmarks $(ARGS)
 
-soak: setup ## Fight for one lock with real processes and pauses (ARGS="--minutes 60")
-	@$(PYTHON_VENV) -m tidelock.testing.lockset $(ARGS)
+bench-peers: setup ## Load, change and read TPC-H rows beside Hudi, Delta, Iceberg, DuckLake, Lance … (20 minutes)
+	@scripts/java.sh
+	@$(PYTHON_VENV) -m benchmarks --keep lakes
+
+soak: setup ## Write one table for long, with faults and checks (ARGS="--minutes 30 --scenario chaos")
+	@.venv/bin/tidelock soak $(ARGS)
 
 docs: setup ## Regenerate the generated pages of docs/
 	@$(PYTHON_VENV) -m tidelock.ops.docs $(ARGS)
@@ -59,8 +64,27 @@ txn-sim-long: setup ## Simulate 200,000 schedules of writers on one table
 zombies: setup ## Stop 100 writers before they commit, overtake them, and wake them
 	@$(PYTHON_VENV) -m tidelock.testing.tablecrash zombies --rounds 100 $(ARGS)
 
+services-chaos: setup ## Kill one of 4 writers and 8 services every second, and check the table (ARGS="--minutes 10")
+	@$(PYTHON_VENV) -m tidelock.testing.servicechaos $(ARGS)
+
 spark-writers: setup ## Let four Spark programs upsert the same keys for two minutes, and check every row
 	@$(PYTHON_VENV) -m tidelock.testing.sparkwriters $(ARGS)
+
+sink-chaos: setup ## Kill two streaming queries 50 times while 1,000,000 records flow, and count them
+	@scripts/java.sh --notice
+	@$(PYTHON_VENV) -m tidelock.testing.sinkchaos $(ARGS)
+
+lock-soak: setup ## Fight for one lock with real processes and pauses (ARGS="--minutes 60")
+	@$(PYTHON_VENV) -m tidelock.testing.lockset $(ARGS)
+
+mixed-fleet: setup ## Let two Java writers of Hudi's and two of ours upsert the same keys for ten minutes
+	@scripts/java.sh
+	@$(PYTHON_VENV) -m tidelock.testing.mixedfleet $(ARGS)
+
+streamer-chaos: setup ## Kill a streamer 50 times while 1,000,000 records flow, from files and from Kafka (an hour)
+	@scripts/java.sh
+	@$(PYTHON_VENV) -m tidelock.testing.streamerchaos --source files --kills 50 $(ARGS)
+	@$(PYTHON_VENV) -m tidelock.testing.streamerchaos --source kafka --kills 50 $(ARGS)
 
 explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
 	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)

@@ -12,7 +12,7 @@ reason=${reason:-"Java 17 or newer was not found."}
 prefix=$([ "$(id -u)" = 0 ] || printf 'sudo ')
 fix="${prefix}apt-get install openjdk-17-jre-headless    (or default-jre-headless where that is 17 or newer)"
 if [ "${1:-}" = --notice ]; then
-    printf 'note: %s The TLA+ and Hudi interop tests will be skipped.\n  %s\n' "$reason" "$fix"
+    printf 'note: %s Without it Spark, the TLA+ models and the Hudi interop are left out.\n  %s\n' "$reason" "$fix"
     exit 0
 fi
 printf '%s\n  %s\n' "$reason" "$fix" >&2

@@ -1,4 +1,4 @@
-"""The demo: its verdict finds planted violations, and the whole of it passes and cleans up."""
+"""The demo of the lock: its verdict finds planted violations; it passes and cleans up."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.console import Console
 from tests.ops.program import Program, end, eventually, is_running, start
 from tidelock.base.clock import SystemClock
 from tidelock.lock.lease import Lease
-from tidelock.ops.cli.demo import next_commands
-from tidelock.ops.demo.board import Board
-from tidelock.ops.demo.counters import FencedCounter, PlainCounter, StaleToken
-from tidelock.ops.demo.director import Director
-from tidelock.ops.demo.journal import Did, Event, Journal, JournalReader
-from tidelock.ops.demo.plan import Plan
-from tidelock.ops.demo.verdict import judge
+from tidelock.ops.cli.lock_demo import next_commands
+from tidelock.ops.lockdemo.board import Board
+from tidelock.ops.lockdemo.counters import FencedCounter, PlainCounter, StaleToken
+from tidelock.ops.lockdemo.director import Director
+from tidelock.ops.lockdemo.journal import Did, Event, Journal, JournalReader
+from tidelock.ops.lockdemo.plan import Plan
+from tidelock.ops.lockdemo.verdict import judge
 from tidelock.store.memory import MemoryStore
 
 SHORT = Plan(
@@ -135,7 +135,7 @@ def test_the_whole_demo_passes_with_a_short_lease(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
-    process = start("demo", env={**os.environ, "TMPDIR": str(tmp_path)})
+    process = start("lock", "demo", env={**os.environ, "TMPDIR": str(tmp_path)})
     eventually(lambda: len(list(tmp_path.glob("*/journals/*.jsonl"))) == 5)
     children = _children(process.pid)
     assert len(children) == 5
@@ -146,7 +146,7 @@ def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_writers_end_when_the_demo_is_killed(tmp_path: Path) -> None:
-    process = start("demo", env={**os.environ, "TMPDIR": str(tmp_path)})
+    process = start("lock", "demo", env={**os.environ, "TMPDIR": str(tmp_path)})
     eventually(lambda: len(list(tmp_path.glob("*/journals/*.jsonl"))) == 5)
     children = _children(process.pid)
     process.kill()
@@ -170,6 +170,6 @@ def test_the_next_commands_work_as_printed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_demo_explains_itself(tidelock: Program) -> None:
-    ended = tidelock("demo", "--help")
+    ended = tidelock("lock", "demo", "--help")
     assert ended.code == 0
     assert "--seconds" in ended.out

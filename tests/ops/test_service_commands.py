@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from tests.ops.program import Ended, Program
+from tidelock.ops.cli.progress import progress_bar
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.claiming import claimed
 from tidelock.tableservice.compaction.execute import Compaction
@@ -180,3 +183,31 @@ def test_a_plan_that_is_not_there_is_a_conflict(tidelock: Program, folder: Path)
     ended = tidelock("cluster", str(folder), "execute", "--instant", "20260101000000000")
     assert ended.code == 4
     assert "is not pending" in ended.err
+
+
+def test_log_files_are_merged_by_a_command(tidelock: Program, folder: Path) -> None:
+    with Table.open(str(folder), options=QUIET) as table:
+        table.upsert(rows(1, v="again", ts=3))
+    before = content(folder)
+    threshold = ("-O", "hoodie.log.compaction.blocks.threshold=2")
+    preview = told(tidelock("log-compact", str(folder), "run", "--dry-run", "--json", *threshold))
+    assert len(preview["would_plan"]) == 1
+    done = told(tidelock("log-compact", str(folder), "run", "--json", *threshold))
+    assert [each["files_written"] for each in done["executed"]] == [1]
+    assert content(folder) == before
+    ended = tidelock("log-compact", str(folder), "run", *threshold)
+    assert "nothing to do" in ended.out
+
+
+def test_a_bar_is_shown_at_a_terminal_and_nowhere_else() -> None:
+    shown = {}
+    for terminal in (True, False):
+        stream = StringIO()
+        console = Console(file=stream, force_terminal=terminal, width=100)
+        with progress_bar("compaction", console, hidden=False) as told_of:
+            told_of(0, 2_000_000)
+            told_of(1_000_000, 2_000_000)
+        shown[terminal] = stream.getvalue()
+    assert "compaction" in shown[True]
+    assert "1.0/2.0 MB" in shown[True]
+    assert shown[False] == ""

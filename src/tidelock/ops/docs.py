@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidelock.ops.pages.commands import commands_page
+from tidelock.ops.pages.events import events_page
 from tidelock.ops.pages.machine import machine_page
 from tidelock.ops.pages.metrics import metrics_page
 from tidelock.ops.pages.settings import settings_page
@@ -20,6 +21,7 @@ from tidelock.txn.matrix import matrix_page
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": settings_page,
     "metrics.md": metrics_page,
+    "events.md": events_page,
     "cli.md": commands_page,
     "protocol/lock-machine.md": machine_page,
     "protocol/conflicts.md": matrix_page,

@@ -53,15 +53,22 @@ def doctor(
             examination = examine(store, target.lease, clock, ids)
     finally:
         store.close()
+    report(output, examination, store.uri, done, fixing=fix)
+    raise typer.Exit(examination.exit_code)
+
+
+def report(
+    output: Output, examination: Examination, uri: str, done: list[str], *, fixing: bool
+) -> None:
+    """Say what an examination found, and what was mended."""
     facts = {
-        "resource": store.uri,
+        "resource": uri,
         "healthy": examination.exit_code == 0,
         "findings": [_facts(found) for found in examination.findings],
         "fixed": done,
     }
     repaired = [Text(f"  {step}", style="green") for step in done]
-    output.result(facts, *repaired, *_lines(examination, store.uri, fixing=fix))
-    raise typer.Exit(examination.exit_code)
+    output.result(facts, *repaired, *_lines(examination, uri, fixing=fixing))
 
 
 def _facts(found: Finding) -> dict[str, object]:

@@ -67,7 +67,7 @@ def show(
     output = Output(as_json=as_json)
     heads = ["position", "time", "kind", "instant", "what", "owner"]
     output.result(
-        {"uri": place, "entries": [_entry_facts(entry) for entry in shown]},
+        {"uri": place, "entries": [entry_facts(entry) for entry in shown]},
         Text(f"{place}  {len(found)} entries"),
         *columns(heads, [_entry_row(entry) for entry in shown]),
     )
@@ -164,7 +164,8 @@ def writers(
     )
 
 
-def _entry_facts(entry: Entry) -> dict[str, object]:
+def entry_facts(entry: Entry) -> dict[str, object]:
+    """Return an entry as programs are told it."""
     return {
         "position": entry.position,
         "time": entry.time,
@@ -177,14 +178,24 @@ def _entry_facts(entry: Entry) -> dict[str, object]:
 
 
 def _entry_row(entry: Entry) -> list[str]:
-    facts = _entry_facts(entry)
+    facts = entry_facts(entry)
     return [str(facts[name] or "-") for name in ("position", "time", "kind", "instant", "what")] + [
         entry.owner
     ]
 
 
 def _what(entry: Entry) -> str:
-    from tidelock.txn.entry import Boundary, Claim, Commit, Foreign, Plan, Rollback, Turn
+    from tidelock.txn.entry import (
+        Boundary,
+        Claim,
+        Commit,
+        Foreign,
+        Plan,
+        Release,
+        Rollback,
+        Turn,
+        Undo,
+    )
 
     match entry.fact:
         case Commit(footprint=footprint) | Foreign(footprint=footprint):
@@ -200,6 +211,10 @@ def _what(entry: Entry) -> str:
             return f"up to {position}"
         case Turn(groups=groups):
             return f"{len(groups)} file groups"
+        case Undo(action, instants):
+            return f"{action} of {', '.join(instants[:3])}" + (" ..." if instants[3:] else "")
+        case Release():
+            return "savepoint given up"
 
 
 def _met_facts(met: Met) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`tidelock demo`: a fight for one lock that can be watched."""
+"""`tidelock lock demo`: a fight for one lock that can be watched."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tidelock.base.errors import InvalidInput
 from tidelock.ops.cli.options import Json
 from tidelock.ops.cli.output import Output
 from tidelock.ops.cli.stopping import Stopping
-from tidelock.ops.demo.board import Board
-from tidelock.ops.demo.director import Director, Outcome
-from tidelock.ops.demo.plan import Plan
+from tidelock.ops.lockdemo.board import Board
+from tidelock.ops.lockdemo.director import Director, Outcome
+from tidelock.ops.lockdemo.plan import Plan
 
 Seconds = Annotated[
     float,
@@ -35,21 +35,21 @@ Seconds = Annotated[
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the folder with lock and journals.")]
 
 
-def demo(*, seconds: Seconds = 36.0, keep: Keep = False, as_json: Json = False) -> None:
+def lock_demo(*, seconds: Seconds = 36.0, keep: Keep = False, as_json: Json = False) -> None:
     """Watch five processes fight for one lock.
 
     All in a temporary folder. One holder is killed, another put to sleep past its lease; at the
     end the writers' journals are checked against the counter that they all incremented. Ends with 0
     if every promise was kept, 1 if not.
 
-        tidelock demo --keep
+        tidelock lock demo --keep
     """
     if not 0 <= seconds <= 86_400:
         raise InvalidInput(f"--seconds {seconds} cannot be", hint="use 0 to 86400")
     output = Output(as_json=as_json)
     clock = SystemClock()
     plan = replace(Plan(), seconds=seconds)
-    with Stopping(), _folder(keep=keep) as folder:
+    with Stopping(), demo_folder(keep=keep) as folder:
         board = Board(output.console(), plan.lease, quiet=as_json)
         with board, Director(plan, folder, board, clock) as director:
             outcome = director.play()
@@ -58,7 +58,8 @@ def demo(*, seconds: Seconds = 36.0, keep: Keep = False, as_json: Json = False) 
 
 
 @contextmanager
-def _folder(*, keep: bool) -> Iterator[Path]:
+def demo_folder(*, keep: bool) -> Iterator[Path]:
+    """Make a folder for a demo; it goes with the demo unless it is to be kept."""
     folder = Path(tempfile.mkdtemp(prefix="tidelock-demo-"))
     try:
         yield folder
@@ -102,7 +103,7 @@ def _tell(outcome: Outcome, output: Output, folder: Path | None) -> None:
 
 def next_commands(folder: Path | None) -> list[str]:
     """Return three commands that work as they stand."""
-    program = _program()
+    program = program_name()
     place = Path(tempfile.gettempdir()) / "tidelock-try" if folder is None else folder / "table"
     where = shlex.quote(str(place))
     return [
@@ -112,7 +113,7 @@ def next_commands(folder: Path | None) -> list[str]:
     ]
 
 
-def _program() -> str:
+def program_name() -> str:
     """Return what a person must type here to run this program."""
     called = Path(sys.argv[0])
     if called.name != "tidelock":

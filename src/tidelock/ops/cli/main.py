@@ -27,18 +27,35 @@ from tidelock.ops.cli.force_release import force_release
 from tidelock.ops.cli.ledger import conflicts, writers
 from tidelock.ops.cli.ledger import show as show_ledger
 from tidelock.ops.cli.ledger import verify as verify_ledger
+from tidelock.ops.cli.lock_demo import lock_demo
+from tidelock.ops.cli.metrics import metrics
+from tidelock.ops.cli.observed import (
+    LogJson,
+    MetricsPort,
+    MetricsPush,
+    Observed,
+    Trace,
+    log_as_json,
+)
 from tidelock.ops.cli.output import Output, error_facts, kind_of
+from tidelock.ops.cli.package import package
 from tidelock.ops.cli.run import run as run_under_lock
 from tidelock.ops.cli.serve import serve
 from tidelock.ops.cli.services import services
+from tidelock.ops.cli.soak import soak
+from tidelock.ops.cli.sql import sql
 from tidelock.ops.cli.status import status
 from tidelock.ops.cli.stopping import Stopped
+from tidelock.ops.cli.streamer import streamer
 from tidelock.ops.cli.table import describe, files, history
 from tidelock.ops.cli.table_create import create
-from tidelock.ops.cli.table_services import archive, clean, cluster, compact
+from tidelock.ops.cli.table_doctor import table_doctor
+from tidelock.ops.cli.table_services import archive, clean, cluster, compact, log_compact
 from tidelock.ops.cli.table_show import show as show_rows
+from tidelock.ops.cli.table_undo import restore, rollback, savepoint, ttl
 from tidelock.ops.cli.table_validate import validate
 from tidelock.ops.cli.timeline import show as show_timeline
+from tidelock.ops.cli.ui import ui
 from tidelock.ops.cli.watch import watch
 
 EXIT_INTERNAL = 70
@@ -56,6 +73,7 @@ _SETTINGS: dict[str, Any] = {
 app = typer.Typer(help="Many writers on one lakehouse table, safely.", **_SETTINGS)
 lock_app = typer.Typer(help="Take, show, mend and audit locks.", **_SETTINGS)
 app.add_typer(lock_app, name="lock")
+lock_app.command("demo")(lock_demo)
 lock_app.command("acquire")(acquire)
 lock_app.command("run")(run_under_lock)
 lock_app.command("status")(status)
@@ -82,11 +100,23 @@ ledger_app.command("conflicts")(conflicts)
 app.command("writers")(writers)
 app.command("services")(services)
 app.command("compact")(compact)
+app.command("log-compact")(log_compact)
 app.command("cluster")(cluster)
 app.command("clean")(clean)
 app.command("archive")(archive)
+app.command("rollback")(rollback)
+app.command("savepoint")(savepoint)
+app.command("restore")(restore)
+app.command("ttl")(ttl)
+app.command("streamer")(streamer)
+app.command("package")(package)
+app.command("sql")(sql)
 app.command("serve")(serve)
+app.command("ui")(ui)
+app.command("doctor")(table_doctor)
+app.command("metrics")(metrics)
 app.command("demo")(demo)
+app.command("soak")(soak)
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -97,7 +127,12 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
 
 @app.callback()
 def _root(
+    context: typer.Context,
     *,
+    metrics_port: MetricsPort = None,
+    metrics_push: MetricsPush = None,
+    log_json: LogJson = False,
+    trace: Trace = False,
     show_version: Annotated[
         bool,
         typer.Option(
@@ -106,6 +141,12 @@ def _root(
     ] = False,
 ) -> None:
     """Many writers on one lakehouse table, safely, with nothing to run but the storage itself."""
+    del show_version  # its callback has shown it
+    if log_json:
+        log_as_json()
+    if metrics_port is not None or metrics_push is not None or trace:
+        observed = Observed(metrics_port, metrics_push, trace=trace)
+        context.with_resource(observed.running())
 
 
 def run() -> None:
@@ -164,7 +205,7 @@ def _complain(args: list[str], kind: str, message: str, hint: str) -> None:
     own = args[: args.index("--")] if "--" in args else args
     with contextlib.suppress(BrokenPipeError):
         if "--json" in own:
-            stream: TextIO = sys.stderr if own[:2] == ["lock", "run"] else sys.stdout
+            stream: TextIO = sys.stderr if _runs_under_lock(own) else sys.stdout
             stream.write(json.dumps(error_facts(kind, message, hint)) + "\n")
             stream.flush()
             return
@@ -172,6 +213,11 @@ def _complain(args: list[str], kind: str, message: str, hint: str) -> None:
         console.print(f"tidelock: {message}", style="red")
         if hint:
             console.print(f"  {hint}")
+
+
+def _runs_under_lock(args: list[str]) -> bool:
+    """Tell whether this is `lock run`, whose standard output belongs to its command."""
+    return "lock" in args and args[args.index("lock") :][:2] == ["lock", "run"]
 
 
 def _hang_up() -> int:

@@ -1,4 +1,4 @@
-"""`tidelock compact`, `cluster`, `clean` and `archive`: table services from any process."""
+"""`tidelock compact`, `log-compact`, `cluster`, `clean`, `archive`: services from any process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from tidelock.base.errors import InvalidInput
 from tidelock.ops.cli import options
 from tidelock.ops.cli.output import Output, columns
+from tidelock.ops.cli.progress import progress_bar
 from tidelock.ops.cli.table_create import given_options
 
 if TYPE_CHECKING:
@@ -90,6 +91,32 @@ def compact(
 
     asked = Asked("compaction", uri, step, instant, dry_run=dry_run, as_json=as_json)
     _carry_out(asked, compaction, _chosen(option, props, props_file))
+
+
+def log_compact(
+    uri: options.TableUri,
+    step: StepName,
+    *,
+    instant: AtInstant = None,
+    dry_run: DryRun = False,
+    option: Option = None,
+    props: options.Props = None,
+    props_file: options.PropsFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Merge the log files of a file group with each other, where there are many.
+
+    Base files are not written: this is cheaper than a compaction, and reads get faster by it.
+    Writers come first: where one was in the way, the plan is undone.
+
+    Ends with 0, or with 4 if the plan of --instant was not carried out.
+
+        tidelock log-compact s3://lake/orders run -O hoodie.log.compaction.blocks.threshold=10
+    """
+    from tidelock.tableservice.running import log_compaction
+
+    asked = Asked("log compaction", uri, step, instant, dry_run=dry_run, as_json=as_json)
+    _carry_out(asked, log_compaction, _chosen(option, props, props_file))
 
 
 def cluster(
@@ -204,6 +231,8 @@ def _carry_out(
     chosen: Mapping[str, object],
 ) -> None:
     # Arrow takes longer to load than most lock commands take to run, so it loads here.
+    from tidelock.engine.service import Watch
+    from tidelock.tableservice.engines import services_engine
     from tidelock.tableservice.table import Table
 
     if asked.instant is not None and asked.step is not Step.EXECUTE:
@@ -213,7 +242,11 @@ def _carry_out(
         if asked.dry_run:
             _preview(asked, service, place)
             return
-        done = _done(asked, service)
+        console = Output.console(stderr=True)
+        with progress_bar(asked.service, console, hidden=asked.as_json) as told:
+            watch = Watch(progress=told)
+            table.writer().services = services_engine(table.writer().store, chosen, None, watch)
+            done = _done(asked, service)
     _report(asked, done, place)
 
 

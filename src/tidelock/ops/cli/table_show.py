@@ -68,8 +68,8 @@ def show(
     if not rows:
         output.result({}, f"{place}: no rows")
         return
-    cells = [[_cell(value) for value in row.values()] for row in rows[:limit]]
-    output.result({}, *lines_of([_cell(name) for name in rows[0]], cells))
+    cells = [[cell(value) for value in row.values()] for row in rows[:limit]]
+    output.result({}, *lines_of([cell(name) for name in rows[0]], cells))
     if len(rows) > limit:
         output.remark(f"only the first {limit:,} rows; --limit shows more")
 
@@ -79,10 +79,10 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, object]]:
         # Rows become Python objects a few at a time, since seldom all of a batch are shown.
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             for row in batch.slice(start, _ROWS_AT_ONCE).to_pylist():
-                yield {name: _plain(value) for name, value in row.items()}
+                yield {name: plain_value(value) for name, value in row.items()}
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
     """Return a value as JSON has it: bytes in hexadecimal, times and decimals as text."""
     match value:
         case None | bool() | int() | str():
@@ -94,14 +94,15 @@ def _plain(value: object) -> object:
         case date() | time():
             return value.isoformat()
         case dict():
-            return {str(key): _plain(inner) for key, inner in value.items()}
+            return {str(key): plain_value(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [_plain(inner) for inner in value]
+            return [plain_value(inner) for inner in value]
         case _:
             return str(value)
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """Return a value as people see it, on one line and not too long."""
     text = "" if value is None else str(value)
     # A value must not move the cursor or colour the terminal.
     shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from tidelock.lock.inspect import Condition, Inspection
 from tidelock.lock.lease import Lease
-from tidelock.ops.demo.journal import Did
-from tidelock.ops.demo.scene import Scene, Writer
-from tidelock.ops.demo.verdict import plain_acknowledged
+from tidelock.ops.lockdemo.journal import Did
+from tidelock.ops.lockdemo.scene import Scene, Writer
+from tidelock.ops.lockdemo.verdict import plain_acknowledged
 
 _BAR = 12
 _LINES_ABOVE_LOG = 16
@@ -89,7 +89,7 @@ class Board:
         )
         parts: list[RenderableType] = [_lock_line(scene, seen, self._lease), Text()]
         parts += [_writers(scene), Text(), *_counters(scene), _handovers(scene), Text(), log]
-        title = f"tidelock demo   {(now_ms - scene.began_ms) / 1000:5.1f} s   {act}"
+        title = f"tidelock lock demo   {(now_ms - scene.began_ms) / 1000:5.1f} s   {act}"
         return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
 
 

@@ -18,9 +18,9 @@ from tidelock.base.errors import AcquireTimeout, HoldingLost, OutcomeUnknown, Ti
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.lock.driver import Lock
 from tidelock.lock.lease import Lease
-from tidelock.ops.demo.counters import FencedCounter, PlainCounter, StaleToken
-from tidelock.ops.demo.journal import Did, Journal
-from tidelock.ops.demo.plan import Plan
+from tidelock.ops.lockdemo.counters import FencedCounter, PlainCounter, StaleToken
+from tidelock.ops.lockdemo.journal import Did, Journal
+from tidelock.ops.lockdemo.plan import Plan
 from tidelock.store.local import LocalStore
 
 _SLICE_MS = 20

@@ -18,18 +18,18 @@ from typing import Self
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
 from tidelock.lock.inspect import Inspection, inspect_lock
-from tidelock.ops.demo.board import Board
-from tidelock.ops.demo.counters import FencedCounter, PlainCounter
-from tidelock.ops.demo.journal import Did, JournalReader
-from tidelock.ops.demo.plan import Plan
-from tidelock.ops.demo.scene import Scene, Writer
-from tidelock.ops.demo.verdict import Check, judge, plain_acknowledged
+from tidelock.ops.lockdemo.board import Board
+from tidelock.ops.lockdemo.counters import FencedCounter, PlainCounter
+from tidelock.ops.lockdemo.journal import Did, JournalReader
+from tidelock.ops.lockdemo.plan import Plan
+from tidelock.ops.lockdemo.scene import Scene, Writer
+from tidelock.ops.lockdemo.verdict import Check, judge, plain_acknowledged
 from tidelock.store.local import LocalStore
 
 _TICK_MS = 30
 _START_MS_MAX = 30_000
 _END_MS_MAX = 15_000
-CONTENDER = "tidelock.ops.demo.contender"
+CONTENDER = "tidelock.ops.lockdemo.contender"
 
 
 @dataclass(slots=True)

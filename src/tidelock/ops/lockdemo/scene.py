@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelock.ops.demo.journal import Did, Event
+from tidelock.ops.lockdemo.journal import Did, Event
 
 LOG_LINES_MAX = 200
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tidelock.ops.demo.journal import Did, Event
+from tidelock.ops.lockdemo.journal import Did, Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,8 @@ def _check_published(snapshot: TableSnapshot, story: _Story) -> Iterator[Finding
     waiting: list[str] = []
     there = set(snapshot.timeline.files)
     for entry, commit in story.commits:
+        if commit.instant in story.fold.void:
+            continue  # it was taken back
         done = Instant(commit.instant, commit.action.completed, State.COMPLETED, entry.time)
         if done not in there:
             if not _is_archived(snapshot, done):
