@@ -10,6 +10,7 @@ import pytest
 
 WRITER_POINTS_MIN = 20
 UNDOER_POINTS_MIN = 30
+RESTORER_POINTS_MIN = 60
 
 _NOBODY_HELPS = """
 import sys
@@ -61,6 +62,13 @@ def test_a_roll_back_killed_at_any_request_is_finished_by_others(kind: str) -> N
     points, problems, said = crash("undoers", "--kind", kind)
     assert problems == 0, said
     assert points >= UNDOER_POINTS_MIN
+
+
+@pytest.mark.timeout(600)
+def test_commits_that_are_kept_or_taken_back_survive_a_kill_at_any_request() -> None:
+    points, problems, said = crash("restorers", "--kind", "MERGE_ON_READ")
+    assert problems == 0, said
+    assert points >= RESTORER_POINTS_MIN
 
 
 @pytest.mark.timeout(600)

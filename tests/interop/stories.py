@@ -45,6 +45,11 @@ BY_TIME = {
     "hoodie.keygen.timebased.timezone": "UTC",
 }
 KEEP_ALL = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+EAGER = {
+    "tidelock.clustering.copied.row.group.min.bytes": "0",
+    "hoodie.log.compaction.blocks.threshold": "2",
+}
+"""Row groups are moved as they are, however small, and log files merged, however few."""
 HOUR_MS = 3_600_000
 
 
@@ -91,7 +96,7 @@ class Made:
 
     def open(self) -> tl.Table:
         """Open it as it is; its past stays readable."""
-        return tl.Table.open(self.uri, options=KEEP_ALL)
+        return tl.Table.open(self.uri, options={**KEEP_ALL, **EAGER})
 
 
 def row(number: int, ts: int = 1, **other: Any) -> Row:
@@ -149,6 +154,7 @@ def _steps(made: Made) -> Iterator[Callable[[tl.Table], object]]:
     yield lambda table: table.upsert([row(4, 5), row(5, 0)])
     yield lambda table: table.delete([row(n) for n in (2, 6, 21)])
     if made.type == "MERGE_ON_READ":
+        yield lambda table: table.log_compact()
         yield lambda table: table.compact()
     yield lambda table: table.upsert([row(n, 3) for n in (2, 3)])
     yield lambda table: table.bulk_insert([row(n) for n in range(30, 36)])
@@ -166,6 +172,9 @@ def _steps(made: Made) -> Iterator[Callable[[tl.Table], object]]:
     if made.type == "MERGE_ON_READ":
         # Updates of rows that are there go to log files, which then wait for another compaction.
         yield lambda table: table.upsert([row(n, 8) for n in (1, 50)])
+        yield lambda table: table.upsert([row(1, 9)])
+        yield lambda table: table.log_compact()
+        yield lambda table: table.upsert([row(50, 9)])
 
 
 def _partition_of(table: tl.Table, number: int) -> str:

@@ -12,12 +12,22 @@ from pathlib import Path
 import pytest
 
 import tidelock as tl
-from tests.interop.stories import KINDS, TYPES, VERSIONS, Kind, Made, make, row, tell
+from tests.interop.stories import KEEP_ALL, KINDS, TYPES, VERSIONS, Kind, Made, make, row, tell
+from tidelock.operation.reads import snapshot_now
 from tidelock.ops.validate.validating import validate
+from tidelock.store.contract import Create
 from tidelock.store.uri import open_store
+from tidelock.tableservice.rollback.execute import Rollback
 from tidelock.testing.judges import HudiJava, HudiRs, Judge, Row, rows_of
+from tidelock.testing.tablecrash.stops import OffClock
 
 BEGINNING = "00000000000000000"
+DAY_MS = 86_400_000
+EXPIRING = {
+    **KEEP_ALL,
+    "hoodie.partition.ttl.strategy.days.retain": "5",
+    "hoodie.partition.ttl.strategy.partition.selected": "eu",
+}
 LOSER = 5
 """The row whose second version is older than its first."""
 
@@ -135,6 +145,57 @@ def test_a_table_that_was_cleaned_and_archived_has_the_rows_that_others_read(
     store = open_store(made.uri)
     assert validate(store).findings == ()
     store.close()
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_table_from_which_commits_were_taken_back_has_the_rows_that_others_read(
+    table_type: str, tmp_path: Path, hudi_java_judge: HudiJava
+) -> None:
+    """After each of savepoint, rollback, restore and partition TTL."""
+    made = make(tmp_path, KINDS[2], table_type, 9)
+    judges = (HudiRs(), hudi_java_judge)
+
+    def same(table: tl.Table, when: str) -> list[Row]:
+        table.refresh()
+        ours = rows_of(table.read(meta_columns=True))
+        for judge in judges:
+            assert judge.snapshot(made.uri) == ours, (when, judge.name)
+        return ours
+
+    with made.open() as table:
+        table.insert([row(n) for n in range(1, 13)])
+        table.upsert([row(n, 2) for n in (1, 2, 3)])
+        saved = table.savepoint(comment="kept")
+        then = same(table, "savepoint")
+        table.upsert([row(n, 3) for n in (2, 4, 20)])
+        table.compact()
+        middle = same(table, "compaction")
+        done = table.upsert([row(n, 4) for n in (4, 5, 21)])
+        table.rollback(done.instant)
+        assert same(table, "rollback") == middle
+        table.cluster()
+        table.delete([row(1)])
+        table.restore(saved.instant)
+        assert same(table, "restore") == then
+        table.upsert([row(n, 5) for n in (1, 30)])
+        _abandon(table)
+        same(table, "rollback that is pending")
+        assert table.rollback()
+        same(table, "rollback of a dead write")
+    now = snapshot_now(open_store(made.uri))
+    with tl.Table(now, options=EXPIRING, clock=OffClock(10 * DAY_MS)) as later:
+        assert len(later.expire_partitions().partitions) == 1
+        assert len(same(later, "ttl")) < len(then)
+    store = open_store(made.uri)
+    assert validate(store).findings == ()
+    store.close()
+
+
+def _abandon(table: tl.Table) -> None:
+    """Leave a write whose writer is dead, and the plan to roll it back."""
+    store = table.writer().store
+    store.put(".hoodie/timeline/20200101000000000.deltacommit.requested", b"", Create())
+    assert Rollback(table.writer()).schedule_failed()
 
 
 def _without_loser(rows: list[Row]) -> list[Row]:

@@ -178,3 +178,63 @@ def test_other_formats_go_where_they_went(session: SparkSession, tmp_path: Path)
 def test_tables_of_a_catalog_are_refused_with_the_way_that_works(session: SparkSession) -> None:
     with pytest.raises(Unsupported, match="are written by their path"):
         frame(session, *FIRST).write.format("tidelock").saveAsTable("orders")
+
+
+def test_a_write_with_the_same_number_is_not_applied_again(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    uri = tmp_path / "orders"
+    first = {"tidelock.txn.app.id": "nightly", "tidelock.txn.version": "20240131"}
+    for _ in range(2):
+        write(frame(session, *FIRST), uri, operation="insert", **first)
+    assert read(session, uri) == FIRST
+    write(frame(session, FIRST[0]), uri, operation="delete", **first)
+    assert read(session, uri) == FIRST
+    write(
+        frame(session, FIRST[0]),
+        uri,
+        operation="delete",
+        **{**first, "tidelock.txn.version": "20240201"},
+    )
+    assert read(session, uri) == FIRST[1:]
+    with pytest.raises(ConfigInvalid, match=r"tidelock.txn.app.id is given without"):
+        write(frame(session), uri, **{"tidelock.txn.app.id": "nightly"})
+
+
+def test_options_that_begin_with_an_underscore_stand_in_the_commit(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    uri = tmp_path / "orders"
+    write(frame(session, *FIRST), uri, _run="17")
+    prefix = {"hoodie.datasource.write.commitmeta.key.prefix": "audit."}
+    write(frame(session, *FIRST), uri, **prefix, **{"audit.run": "18"})
+    with tl.Table.open(str(uri)) as table:
+        timeline = table._snapshot.timeline
+        said = [timeline.commit(i).extra_metadata for i in timeline.writes()[-2:]]
+    assert [(each.get("_run"), each.get("audit.run")) for each in said] == [
+        ("17", None),
+        (None, "18"),
+    ]
+
+
+def test_options_of_hudi_that_change_nothing_here_are_named_and_let_through(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = tmp_path / "orders"
+    write(frame(session, *FIRST), uri, **{"hoodie.datasource.write.row.writer.enable": "true"})
+    assert "hoodie.datasource.write.row.writer.enable has no effect here" in caplog.text
+    assert read(session, uri) == FIRST
+
+
+def test_changes_before_and_after_are_refused_by_name(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    uri = tmp_path / "orders"
+    write(frame(session, *FIRST), uri)
+    asked = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": "0",
+        "hoodie.datasource.query.incremental.format": "cdc",
+    }
+    with pytest.raises(ConfigInvalid, match=r"incremental\.format = cdc is not supported"):
+        read(session, uri, asked)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 # What is written by hand. Nothing is asked of git: a release archive has none.
-FOLDERS = ("src", "tests", "benchmarks", "docs", "specs", "scripts", ".ci")
+FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", "specs", "scripts", ".ci")
 TEXT = {"", ".awk", ".cfg", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"}
 
 

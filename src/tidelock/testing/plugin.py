@@ -17,6 +17,7 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
+from tidelock.testing.browser import Page, browser
 from tidelock.testing.servers import (
     AzureServer,
     GcsServer,
@@ -29,6 +30,7 @@ from tidelock.testing.servers import (
     etcd,
     fake_gcs,
     hive,
+    kafka,
     kubernetes,
     minio,
     redis,
@@ -94,9 +96,21 @@ def hive_server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="session")
+def kafka_server() -> Iterator[RunningServer]:
+    """Return a running Kafka broker."""
+    yield from _served(kafka)
+
+
+@pytest.fixture(scope="session")
 def kubernetes_server() -> Iterator[KubernetesServer]:
     """Return a running Kubernetes API server, built from source if need be."""
     yield from _served(kubernetes, optional=True)
+
+
+@pytest.fixture(scope="session")
+def browser_page() -> Iterator[Page]:
+    """Return the page of a running Chromium."""
+    yield from _served(browser)
 
 
 def _served(

@@ -53,6 +53,7 @@ def spark() -> Iterator[SparkSession]:
             pytest.fail(reason)
         pytest.skip(reason)
     from tidelock.engine.spark.session import local_session
+    from tidelock.testing.servers.kafka import installed_connector
 
     with tempfile.TemporaryDirectory(prefix="tidelock-spark-") as scratch:
         session = local_session(
@@ -62,6 +63,7 @@ def spark() -> Iterator[SparkSession]:
                 "spark.local.dir": scratch,
                 "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
                 "spark.sql.shuffle.partitions": "2",
+                "spark.jars": ",".join(map(str, installed_connector())),
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             },
         )

@@ -66,6 +66,14 @@ public final class HudiTables {
             .write(command.get("operation").asText(), command.get("rows").asText());
       case "compact":
         return new HudiWrites(table, command.get("options")).compact();
+      case "schedule_compaction":
+        return new HudiWrites(table, command.get("options")).scheduleCompaction();
+      case "execute_compaction":
+        return new HudiWrites(table, command.get("options"))
+            .executeCompaction(command.get("instant").asText());
+      case "beat":
+        return new HudiWrites(table, command.get("options"))
+            .beat(command.get("instant").asText(), command.get("beats").asBoolean());
       case "clean":
         return new HudiWrites(table, command.get("options")).clean();
       default:

@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.File;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -15,6 +16,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hudi.client.HoodieJavaWriteClient;
 import org.apache.hudi.client.WriteStatus;
 import org.apache.hudi.client.common.HoodieJavaEngineContext;
+import org.apache.hudi.client.heartbeat.HoodieHeartbeatClient;
 import org.apache.hudi.common.config.TypedProperties;
 import org.apache.hudi.common.engine.EngineType;
 import org.apache.hudi.common.model.HoodieAvroIndexedRecord;
@@ -27,12 +29,15 @@ import org.apache.hudi.common.util.Option;
 import org.apache.hudi.config.HoodieWriteConfig;
 import org.apache.hudi.keygen.KeyGenerator;
 import org.apache.hudi.keygen.factory.HoodieAvroKeyGeneratorFactory;
+import org.apache.hudi.storage.HoodieStorageUtils;
 import org.apache.hudi.storage.StorageConfiguration;
 import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
 import org.apache.hudi.table.action.HoodieWriteMetadata;
 
 /** Writes of Hudi's Java client into a table that exists, under the table's own settings. */
 final class HudiWrites {
+  private static final Map<String, HoodieHeartbeatClient> HEARTS = new HashMap<>();
+
   private final StorageConfiguration<?> storage = new HadoopStorageConfiguration(settings());
   private final String basePath;
   private final HoodieTableConfig table;
@@ -86,6 +91,38 @@ final class HudiWrites {
       client.commitCompaction(instant.get(), done, Option.empty());
       return instant.get();
     }
+  }
+
+  /** Plans a compaction and leaves it; returns its request time, empty if there was nothing. */
+  String scheduleCompaction() throws IOException {
+    put("hoodie.compact.inline.max.delta.commits", "1");
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      return client.scheduleCompaction(Option.empty()).orElse("");
+    }
+  }
+
+  /** Carries out a compaction that somebody planned; returns its request time. */
+  String executeCompaction(String instant) throws IOException {
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      client.commitCompaction(instant, client.compact(instant), Option.empty());
+      return instant;
+    }
+  }
+
+  /** Starts the heartbeat of an instant, as whoever executes it does; it beats until it is stopped. */
+  String beat(String instant, boolean beats) throws IOException {
+    HoodieHeartbeatClient heart =
+        HEARTS.computeIfAbsent(
+            basePath,
+            path ->
+                new HoodieHeartbeatClient(
+                    HoodieStorageUtils.getStorage(path, storage), path, 1_000L, 60));
+    if (beats) {
+      heart.start(instant);
+    } else {
+      heart.stop(instant);
+    }
+    return instant;
   }
 
   /** Cleans; returns how many files went. */

@@ -18,6 +18,7 @@ from typing import Any, cast
 import fastavro
 
 from tidelock.testing.java.hudi import VERSION, compiled, hudi_artifact
+from tidelock.testing.java.hudi import hudi as hudi_lock
 from tidelock.testing.servers.cache import ToolCache
 from tidelock.testing.servers.maven import Coordinates, fetch_jars
 
@@ -86,6 +87,18 @@ class HudiTables:
     version: str = VERSION
 
 
+def hudi_fleet(cache: ToolCache | None = None) -> HudiTables:
+    """Return Hudi's reader and writer with its lock on S3, for several writers of one table.
+
+    Raises: what `hudi_tables` raises.
+    """
+    kept = cache or ToolCache.default()
+    tables, lock = hudi_tables(kept), hudi_lock(kept)
+    path = (*tables.class_path, *lock.class_path)
+    fleet = Path(__file__).parent / "FleetLock.java"
+    return HudiTables((compiled("hudi-fleet", path, (fleet,), kept), *path))
+
+
 def hudi_tables(cache: ToolCache | None = None) -> HudiTables:
     """Return Hudi's reader and writer, downloaded and compiled against if need be.
 
@@ -145,6 +158,21 @@ class JavaTables:
         """Compact all there is; return the request time, empty if there was nothing."""
         given = {**WRITER_OPTIONS, **(options or {})}
         return cast("str", self.ask({"do": "compact", "table": table, "options": given}))
+
+    def schedule_compaction(self, table: str) -> str:
+        """Plan a compaction; return its request time, empty if there was nothing."""
+        command = {"do": "schedule_compaction", "table": table, "options": dict(WRITER_OPTIONS)}
+        return cast("str", self.ask(command))
+
+    def execute_compaction(self, table: str, instant: str) -> str:
+        """Carry out a compaction that somebody planned; return its request time."""
+        command = {"do": "execute_compaction", "table": table, "options": dict(WRITER_OPTIONS)}
+        return cast("str", self.ask({**command, "instant": instant}))
+
+    def beat(self, table: str, instant: str, *, beats: bool = True) -> None:
+        """Start the heartbeat of an instant as Java's executors do, or stop it."""
+        command = {"do": "beat", "table": table, "options": dict(WRITER_OPTIONS)}
+        self.ask({**command, "instant": instant, "beats": beats})
 
     def clean(self, table: str, options: Mapping[str, str] | None = None) -> int:
         """Clean; return how many files went."""

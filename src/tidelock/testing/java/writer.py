@@ -111,7 +111,7 @@ def hudi_writer(
     with tempfile.NamedTemporaryFile(prefix="tidelock-java-", suffix=".log") as log:
         process = subprocess.Popen(
             [*command, str(validity_s), str(renew_s)],
-            env=_environment(server, endpoint or server.endpoint),
+            env=s3_environment(server, endpoint or server.endpoint),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -125,8 +125,11 @@ def hudi_writer(
             writer.close()
 
 
-def _environment(server: S3Server, endpoint: str) -> dict[str, str]:
-    """Hudi's client has no setting for an endpoint; the AWS SDK takes one from the environment."""
+def s3_environment(server: S3Server, endpoint: str) -> dict[str, str]:
+    """Return the variables by which a Java process finds S3.
+
+    Hudi's client has no setting for an endpoint; the AWS SDK takes one from the environment.
+    """
     foreign = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {
         **foreign,

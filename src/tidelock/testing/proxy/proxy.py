@@ -58,16 +58,22 @@ class FaultProxy:
     """
 
     def __init__(
-        self, upstream: str, *, decide: Callable[[Request], Fault | None] | None = None
+        self,
+        upstream: str,
+        *,
+        decide: Callable[[Request], Fault | None] | None = None,
+        remembers: int | None = None,
     ) -> None:
-        """Take a port; clients are served from `start` on."""
+        """Take a port; clients are served from `start` on. `remembers` bounds the records."""
         parts = urlsplit(upstream)
         if parts.scheme != "http" or parts.hostname is None or parts.port is None:
             raise ValueError(f"upstream must look like http://host:port, not {upstream!r}")
         self._upstream = (parts.hostname, parts.port)
         self._decide = decide
         self._rules: list[_Rule] = []
-        self._records: list[Record] = []
+        self._records: dict[int, Record] = {}
+        self._admitted = 0
+        self._remembers = remembers
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._listener = Listener(self)
@@ -97,7 +103,7 @@ class FaultProxy:
         or a close.
         """
         with self._changed:
-            return tuple(r for r in self._records if when is None or when(r.request))
+            return tuple(r for r in self._records.values() if when is None or when(r.request))
 
     def fired(self, kind: type[Fault]) -> int:
         """Return how many requests met a fault of this kind."""
@@ -108,8 +114,12 @@ class FaultProxy:
     ) -> None:
         """Wait until the records satisfy the condition, for example that a request has arrived."""
         with self._changed:
-            if not self._changed.wait_for(lambda: condition(tuple(self._records)), deadline_s):
-                raise AssertionError(f"not seen in {deadline_s} s; records: {self._records}")
+            if not self._changed.wait_for(
+                lambda: condition(tuple(self._records.values())), deadline_s
+            ):
+                raise AssertionError(
+                    f"not seen in {deadline_s} s; records: {list(self._records.values())}"
+                )
 
     def start(self) -> None:
         """Serve, each client connection in a thread of its own."""
@@ -141,8 +151,10 @@ class FaultProxy:
         decided = self._decide(request) if self._decide is not None else None
         with self._changed:
             fault = decided or self._take_rule(request)
-            number = len(self._records)
-            self._records.append(Record(number, request, fault))
+            number, self._admitted = self._admitted, self._admitted + 1
+            self._records[number] = Record(number, request, fault)
+            if self._remembers is not None and len(self._records) > self._remembers:
+                del self._records[next(iter(self._records))]
             self._changed.notify_all()
         return number, fault
 
@@ -177,5 +189,6 @@ class FaultProxy:
 
     def _replace(self, record: Record) -> None:
         with self._changed:
-            self._records[record.number] = record
+            if record.number in self._records:
+                self._records[record.number] = record
             self._changed.notify_all()

@@ -11,6 +11,7 @@ from tidelock.testing.servers.dynamodb import dynamodb
 from tidelock.testing.servers.etcd import etcd
 from tidelock.testing.servers.fake_gcs import GcsServer, fake_gcs
 from tidelock.testing.servers.hive import hive
+from tidelock.testing.servers.kafka import kafka
 from tidelock.testing.servers.kubernetes import KubernetesServer, kubernetes
 from tidelock.testing.servers.maven import Coordinates, fetch_jars
 from tidelock.testing.servers.minio import minio
@@ -38,6 +39,7 @@ __all__ = [
     "fake_gcs",
     "fetch_jars",
     "hive",
+    "kafka",
     "kubernetes",
     "minio",
     "redis",

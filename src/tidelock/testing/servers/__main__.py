@@ -25,6 +25,8 @@ NAMES = (
     "azurite",
     "fake_gcs",
     "minio",
+    "kafka",
+    "chromium",
 )
 ON_REQUEST = ("kubernetes",)
 """Servers whose installation takes too long to be done for everybody."""

@@ -45,7 +45,7 @@ def fetch_jars(
     Raises ServerUnavailable where `mvn` is missing or an artefact does not resolve.
     """
     pom = _pom(coordinates)
-    key = hashlib.sha256(pom.encode()).hexdigest()[:16]
+    key = _key(pom)
     installer = Installer(
         " ".join(map(str, coordinates)),
         how_to_install="install Maven (`mvn`) and Java 17, with access to Maven Central",
@@ -59,6 +59,18 @@ def fetch_jars(
 
     home = (cache or ToolCache.default()).tool("maven", key, install)
     return tuple(sorted((home / "jars").glob("*.jar")))
+
+
+def installed_jars(
+    coordinates: Sequence[Coordinates], cache: ToolCache | None = None
+) -> tuple[Path, ...]:
+    """Return the jars if they were fetched before; none, and fetch nothing, if not."""
+    home = (cache or ToolCache.default()).installed("maven", _key(_pom(coordinates)))
+    return () if home is None else tuple(sorted((home / "jars").glob("*.jar")))
+
+
+def _key(pom: str) -> str:
+    return hashlib.sha256(pom.encode()).hexdigest()[:16]
 
 
 def _pom(coordinates: Sequence[Coordinates]) -> str:

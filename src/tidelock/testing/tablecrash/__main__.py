@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tidelock.testing.tablecrash", description=__doc__
     )
-    parser.add_argument("what", nargs="*", default=["writers", "undoers", "zombies"])
+    parser.add_argument("what", nargs="*", default=["writers", "undoers", "restorers", "zombies"])
     parser.add_argument("--kind", choices=KINDS, help="one type of table only")
     parser.add_argument("--rounds", type=int, default=100, help="how many zombies")
     chosen = parser.parse_args(arguments)
@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 harness.kill_writers(kind)
             if "undoers" in chosen.what:
                 harness.kill_undoers(kind)
+            if "restorers" in chosen.what:
+                harness.kill_restorers(kind)
         if "zombies" in chosen.what:
             Zombies(Path(home), harness.report).run(chosen.rounds)
     for line in harness.report.lines():

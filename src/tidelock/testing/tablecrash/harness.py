@@ -21,8 +21,11 @@ from tidelock.testing.tablecrash.children import fork, wait
 from tidelock.testing.tablecrash.stops import OffClock, Stop, StoppingStore
 
 UPDATE: story.Rows = {"a1": "victim", "b1": "victim", "b9": "victim"}
+AGAIN: story.Rows = {"a2": "again", "c7": "again"}
 KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 _SHARED = ("tidelock", "pyarrow", "numpy", "fastavro")
+
+_NEVER = Stop(lambda _number, _verb, _key: False)
 
 Life = Callable[[StoppingStore], None]
 
@@ -63,6 +66,20 @@ class Harness:
         self._run(abandoned, _upsert, Stop(_first_entry))
         self._kill_at_each(f"recover {kind}", abandoned, _recover, story.FIRST)
 
+    def kill_restorers(self, kind: str) -> None:
+        """Kill who takes back commits, and who keeps a state or gives it up, at each request."""
+        updated = {**story.FIRST, **UPDATE}
+        kept = self._table(kind)
+        self._kill_at_each(f"savepoint {kind}", kept, story.keep, story.FIRST)
+        self._run(kept, story.keep, _NEVER)
+        self._kill_at_each(f"release {kind}", kept, story.release, story.FIRST)
+        self._run(kept, _upsert, _NEVER)
+        place = f"take back {kind}"
+        self._kill_at_each(place, kept, story.take_back, story.FIRST, before=updated)
+        self._run(kept, _upsert_again, _NEVER)
+        more = {**updated, **AGAIN}
+        self._kill_at_each(f"restore {kind}", kept, story.restore, story.FIRST, before=more)
+
     def _table(self, kind: str) -> Path:
         """Return a table, made by a process of its own so that this one stays without threads."""
         root = Path(tempfile.mkdtemp(dir=self.home))
@@ -79,7 +96,15 @@ class Harness:
                 importlib.import_module(name)
         return root
 
-    def _kill_at_each(self, place: str, table: Path, life: Life, after: story.Rows) -> None:
+    def _kill_at_each(
+        self,
+        place: str,
+        table: Path,
+        life: Life,
+        after: story.Rows,
+        *,
+        before: story.Rows = story.FIRST,
+    ) -> None:
         for is_after in (False, True):
             when = "after" if is_after else "before"
             number = 0
@@ -89,7 +114,7 @@ class Harness:
                 shutil.copytree(table, root)
                 stop = Stop(_nth(number), after=is_after)
                 hit, acked = self._run(root, life, stop)
-                found = self._ask_newcomer(root, after, acked=acked)
+                found = self._ask_newcomer(root, before, after, acked=acked)
                 self.report.problems += [f"{place} {when} {number}: {each}" for each in found]
                 shutil.rmtree(root.parent)
                 if not hit:
@@ -111,12 +136,14 @@ class Harness:
             self.report.problems.append(f"{root.name}: the victim ended with status {status}")
         return hit, journal.exists()
 
-    def _ask_newcomer(self, root: Path, after: story.Rows, *, acked: bool) -> list[str]:
+    def _ask_newcomer(
+        self, root: Path, before: story.Rows, after: story.Rows, *, acked: bool
+    ) -> list[str]:
         told = root.parent / f"{root.name}.problems"
 
         def look() -> None:
             try:
-                found = story.inspect(root, story.FIRST, after, acked=acked)
+                found = story.inspect(root, before, after, acked=acked)
             except Exception as error:
                 found = [f"the newcomer raised {error!r}"]
             told.write_text(json.dumps(found))
@@ -129,6 +156,11 @@ class Harness:
 def _upsert(store: StoppingStore) -> None:
     with story.open_on(store) as table:
         table.upsert(story.rows_of(UPDATE))
+
+
+def _upsert_again(store: StoppingStore) -> None:
+    with story.open_on(store) as table:
+        table.upsert(story.rows_of(AGAIN))
 
 
 def _recover(store: StoppingStore) -> None:

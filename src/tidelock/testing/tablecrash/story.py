@@ -8,11 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidelock.base.clock import Clock
+from tidelock.base.errors import TidelockError
 from tidelock.operation.reads import snapshot_now
 from tidelock.operation.table import Table
 from tidelock.ops.validate.validating import validate
 from tidelock.store.contract import ObjectStore
 from tidelock.store.local import LocalStore
+from tidelock.tableservice.restore.execute import Restore
+from tidelock.tableservice.rollback.execute import Rollback
+from tidelock.tableservice.savepoint.execute import Savepoints
 from tidelock.testing.tablecrash.stops import OffClock
 
 HOUR_MS = 3_600_000
@@ -59,6 +63,59 @@ def read(table: Table) -> Rows:
     return rows
 
 
+def keep(store: ObjectStore) -> None:
+    """Make a savepoint of the last commit."""
+    with open_on(store) as table:
+        Savepoints(table.writer()).create(comment="kept")
+
+
+def release(store: ObjectStore) -> None:
+    """Give the savepoint up."""
+    with open_on(store) as table:
+        savepoints = Savepoints(table.writer())
+        for saved in savepoints.found():
+            savepoints.delete(saved.instant)
+
+
+def take_back(store: ObjectStore) -> None:
+    """Roll back the last commit, which has completed."""
+    with open_on(store) as table:
+        service = Rollback(table.writer())
+        last = max(
+            (i for i in table.timeline if i.is_completed and i.action.writes_data),
+            key=lambda instant: instant.completion,
+        )
+        service.execute(service.schedule(last.requested))
+
+
+def restore(store: ObjectStore) -> None:
+    """Restore the table to its savepoint."""
+    with open_on(store) as table:
+        service = Restore(table.writer())
+        (saved,) = Savepoints(table.writer()).found()
+        planned = service.schedule(saved.instant)
+        assert planned is not None, "there is nothing to take back"
+        service.execute(planned)
+
+
+def _finish_restores(table: Table) -> None:
+    service = Restore(table.writer())
+    for planned in service.pending():
+        service.execute(planned)
+
+
+def _broken_savepoints(table: Table) -> list[str]:
+    """Return the savepoints that name files which are not there."""
+    service = Restore(table.writer())
+    problems: list[str] = []
+    for saved in Savepoints(table.writer()).found():
+        try:
+            service.plan(saved.instant)
+        except TidelockError as error:
+            problems.append(f"the savepoint {saved.instant} is of no use: {error}")
+    return problems
+
+
 def inspect(root: Path, before: Rows, after: Rows, *, acked: bool) -> list[str]:
     """Return what is wrong with a table on which a write of `after` on top of `before` died."""
     problems: list[str] = []
@@ -71,6 +128,8 @@ def inspect(root: Path, before: Rows, after: Rows, *, acked: bool) -> list[str]:
         if acked and seen != after:
             problems.append(f"a write that was acknowledged is lost: {seen}")
         table.writer().transactions.recover()
+        _finish_restores(table)
+        problems += _broken_savepoints(table)
         mended = read(table)
         if mended not in (before, after) or (seen == after and mended != after):
             problems.append(f"after recovery {mended} is seen, before it {seen}")

@@ -1,0 +1,242 @@
+"""Streams that are killed at random moments: every record is in the table once, none is missing.
+
+    python -m tidelock.testing.sinkchaos --records 1000000 --kills 50
+
+One process runs two queries: files into a table, and that table's changes into a second one. Both
+only insert, so a batch that is written twice shows as rows that are there twice. The process is
+killed (SIGKILL, its JVM and workers too) again and again while records flow, and goes on from its
+checkpoints each time. In the end both tables are compared with what was put in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+FILES_PER_BATCH = 2
+FLOWING = "flowing"
+DONE = "done"
+TABLES = ("landed", "copied")
+
+_AFTER_PROGRESS = 0.6
+"""So many of the kills come after a commit of that life, so that records flow between them."""
+
+_PROGRESS_S = 60.0
+
+
+def fill(inbox: Path, records: int, batches: int) -> None:
+    """Put the records into files for so many micro-batches, numbered from 0."""
+    inbox.mkdir()
+    per_file = -(-records // (batches * FILES_PER_BATCH))
+    for number in range(0, records, per_file):
+        ids = pa.array(range(number, min(records, number + per_file)), pa.int64())
+        said = pc.binary_join_element_wise("record", ids.cast(pa.string()), " ")
+        table = pa.table({"id": ids, "said": said})
+        pq.write_table(table, inbox / f"{number:012}.parquet")
+
+
+def stream(place: Path, records: int) -> None:
+    """Let the records flow until all have arrived; say when they begin to."""
+    import tidelock as tl
+    from tidelock.engine.spark.session import local_session
+
+    settings = {
+        "spark.local.dir": str(place / "scratch"),
+        "spark.sql.shuffle.partitions": "2",
+        # Lives are short: what is compiled thoroughly would not pay.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    spark = tl.enable(local_session("sink chaos", cores=2, memory="1g", settings=settings))
+    spark.sparkContext.setLogLevel("OFF")
+    files = spark.readStream.schema("id bigint, said string")
+    files = files.option("maxFilesPerTrigger", FILES_PER_BATCH)
+    landing = _query(files.parquet(str(place / "inbox")), place, "landed")
+    while not (place / "landed" / ".hoodie" / "hoodie.properties").exists():
+        landing.awaitTermination(1)
+    changes = spark.readStream.format("tidelock")
+    changes = changes.option("tidelock.stream.commits.per.trigger.max", 8)
+    copying = _query(changes.load(str(place / "landed")), place, "copied")
+    _say(FLOWING)
+    with tl.Table.open(str(place / "landed")) as landed:
+        while _rows(landed) < records:
+            landing.awaitTermination(1)
+    copying.processAllAvailable()
+    _say(DONE)
+    for query in (landing, copying):
+        query.stop()
+    spark.stop()
+
+
+def _query(frame: Any, place: Path, name: str) -> Any:
+    options = {
+        "hoodie.table.name": name,
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.operation": "insert",
+        "hoodie.parquet.small.file.limit": "0",
+        "checkpointLocation": str(place / f"{name}-checkpoint"),
+    }
+    return frame.writeStream.format("tidelock").options(**options).start(str(place / name))
+
+
+def _rows(table: Any) -> int:
+    table.refresh()
+    return sum(entry.rows_inserted or 0 for entry in table.history())
+
+
+@dataclass(slots=True)
+class Found:
+    """What a run came to."""
+
+    records: int
+    kills: int = 0
+    lives: int = 0
+    batches: int = 0
+    missing: int = 0
+    twice: int = 0
+    strange: int = 0
+    seconds: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """Tell whether every record is there once."""
+        return not (self.missing or self.twice or self.strange)
+
+
+def run(records: int, kills: int, *, batches: int, seed: int, spread_s: float = 8.0) -> Found:
+    """Kill the streams so often, up to `spread_s` after they began, let them end, and compare."""
+    rng = random.Random(seed)
+    found = Found(records)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tidelock-sink-", ignore_cleanup_errors=True) as folder:
+        place = Path(folder)
+        fill(place / "inbox", records, batches)
+        while True:
+            found.lives += 1
+            with _child(place, records) as child:
+                said = _await(child, FLOWING)
+                if not said:
+                    raise RuntimeError(f"no stream began: {_last_lines(place)}")
+                if found.kills < kills and said != DONE:
+                    if rng.random() < _AFTER_PROGRESS:
+                        _await_progress(place / rng.choice(TABLES))
+                    time.sleep(rng.random() * spread_s)
+                    found.kills += 1
+                    continue
+                if said != DONE and _await(child, DONE) != DONE:
+                    raise RuntimeError(f"the streams ended too early: {_last_lines(place)}")
+            break
+        for name in TABLES:
+            _judge(place / name, found)
+    found.seconds = int(time.monotonic() - began)
+    return found
+
+
+@contextmanager
+def _child(place: Path, records: int) -> Iterator[subprocess.Popen[str]]:
+    """Run the streams in a process group of their own, which is killed in the end."""
+    command = [sys.executable, "-m", __spec__.name, "--place", str(place), "--records"]
+    log = (place / "streams.log").open("a")
+    child = subprocess.Popen(
+        [*command, str(records)],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        log.close()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def _await(child: subprocess.Popen[str], word: str) -> str:
+    """Return the word once the streams say it, or another last one."""
+    assert child.stdout is not None
+    said = ""
+    for line in _lines(child.stdout):
+        said = line
+        if line in (word, DONE):
+            return line
+    return said
+
+
+def _lines(stream: IO[str]) -> Iterator[str]:
+    for line in stream:
+        yield line.strip()
+
+
+def _last_lines(place: Path) -> str:
+    return (place / "streams.log").read_text()[-2_000:]
+
+
+def _await_progress(table: Path) -> None:
+    """Return once a table has got on, or it is not going to for a while."""
+    ledger = table / ".hoodie" / ".tidelock" / "ledger"
+    before = _newest(ledger)
+    until = time.monotonic() + _PROGRESS_S
+    while _newest(ledger) == before and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _newest(ledger: Path) -> str:
+    return max((file.name for file in ledger.glob("*.json")), default="")
+
+
+def _judge(place: Path, found: Found) -> None:
+    import tidelock as tl
+
+    with tl.Table.open(str(place)) as table:
+        ids = table.read(["id"]).column("id")
+        found.batches += len([i for i in table.history() if i.rows_written])
+    distinct = pc.count_distinct(ids).as_py()
+    known = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, found.records))
+    found.strange += len(ids) - pc.sum(known).as_py()
+    found.twice += len(ids) - distinct
+    found.missing += found.records - distinct
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the chaos, or be its streams; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.place is not None:
+        stream(given.place, given.records)
+        return 0
+    found = run(given.records, given.kills, batches=given.batches, seed=given.seed)
+    _say(json.dumps(asdict(found), indent=1))
+    return 0 if found.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

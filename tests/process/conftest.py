@@ -1,0 +1,49 @@
+"""Tables with a plan, made once and copied for each scene."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelock.testing.servicescenes.stage import Stage, made
+
+
+@pytest.fixture(scope="session")
+def compaction_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a merge-on-read table with a compaction that waits."""
+    return made(tmp_path_factory.mktemp("templates"), "compaction")
+
+
+@pytest.fixture(scope="session")
+def clustering_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy-on-write table with a clustering that waits."""
+    return made(tmp_path_factory.mktemp("templates"), "clustering")
+
+
+@pytest.fixture
+def compacting(compaction_template: Path, tmp_path: Path) -> Iterator[Stage]:
+    """Set the stage for a plan that stays until it is carried out."""
+    with Stage.on_copy(compaction_template, tmp_path, "compaction") as stage:
+        yield stage
+
+
+@pytest.fixture
+def clustering(clustering_template: Path, tmp_path: Path) -> Iterator[Stage]:
+    """Set the stage for a plan that can be removed."""
+    with Stage.on_copy(clustering_template, tmp_path, "clustering") as stage:
+        yield stage
+
+
+@pytest.fixture(scope="session")
+def log_compaction_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a merge-on-read table with a log compaction that waits."""
+    return made(tmp_path_factory.mktemp("templates"), "logcompaction")
+
+
+@pytest.fixture
+def log_compacting(log_compaction_template: Path, tmp_path: Path) -> Iterator[Stage]:
+    """Set the stage for another kind of plan that can be removed."""
+    with Stage.on_copy(log_compaction_template, tmp_path, "logcompaction") as stage:
+        yield stage

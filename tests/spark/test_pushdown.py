@@ -1,0 +1,123 @@
+"""Filters reach file slices that must be merged: other partitions are not read, rows stay right."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import datasource as ds
+
+import tidelock as tl
+from tidelock.pipeline.datasource import merged
+from tidelock.pipeline.datasource.merged import expression_of
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("day", pa.string()),
+        ("n", pa.int32()),
+        ("x", pa.float64()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("b", pa.bool_()),
+    ]
+)
+
+
+@pytest.fixture
+def uri(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a table with log files in every partition, read by way of the source with filters."""
+    tl.enable(spark)
+    monkeypatch.setattr(merged, "SLICES_MIN", 1)
+    place = str(tmp_path / "t")
+    with tl.Table.create(
+        place, SCHEMA, key="id", partition_by="day", type="MERGE_ON_READ"
+    ) as table:
+        days = [f"d{number % 3}" for number in range(30)]
+        table.upsert([{"id": i, "day": day, "n": i, "x": i / 2} for i, day in enumerate(days)])
+        table.upsert([{"id": i, "day": day, "n": -i} for i, day in enumerate(days[:15])])
+    return place
+
+
+def test_slices_of_other_partitions_are_not_touched(spark: SparkSession, uri: str) -> None:
+    frame = spark.read.format("tidelock").load(uri)
+    assert frame.count() == 30
+    for file in Path(uri, "d1").iterdir():
+        file.unlink()
+    found = frame.where("day = 'd0' and n < 0").select("id").collect()
+    assert sorted(row.id for row in found) == [3, 6, 9, 12]
+    frame.createOrReplaceTempView("pushed")
+    by_sql = spark.sql("select count(*) as rows from pushed where day in ('d0', 'd2')").collect()
+    assert by_sql[0].rows == 20
+
+
+def test_a_filter_is_about_the_merged_row(spark: SparkSession, uri: str) -> None:
+    frame = spark.read.format("tidelock").load(uri)
+    assert frame.where("n = 5").count() == 0, "a log file has changed it"
+    assert [row.id for row in frame.where("n = -5").collect()] == [5]
+    assert frame.where("n > 100").count() == 0
+    assert frame.where("day = 'elsewhere'").count() == 0
+
+
+def test_few_small_slices_are_read_without_planning_in_another_process(
+    spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged, "SLICES_MIN", 1_000)
+    plan = str(spark.read.format("tidelock").load(uri)._jdf.queryExecution().toString())
+    assert merged.NAME not in plan
+    monkeypatch.setattr(merged, "SLICES_MIN", 1)
+    plan = str(spark.read.format("tidelock").load(uri)._jdf.queryExecution().toString())
+    assert merged.NAME in plan
+
+
+NAME = ("n",)
+ROWS = pa.table({"n": [1, 2, None], "x": [1.0, float("nan"), None], "s": ["a", "b", None]})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (ds.EqualTo(NAME, 2), [2]),
+        (ds.Not(ds.EqualTo(NAME, 2)), [1]),
+        (ds.In(NAME, (1, 5)), [1]),
+        (ds.LessThan(NAME, 2), [1]),
+        (ds.LessThanOrEqual(NAME, 2), [1, 2]),
+        (ds.GreaterThan(NAME, 1), [2]),
+        (ds.GreaterThanOrEqual(NAME, 1), [1, 2]),
+        (ds.IsNull(NAME), [None]),
+        (ds.IsNotNull(NAME), [1, 2]),
+        (ds.EqualTo(("s",), "b"), [2]),
+    ],
+)
+def test_what_a_filter_of_sparks_is_to_arrow(given: ds.Filter, expected: list[object]) -> None:
+    expression = expression_of(given, ROWS.schema)
+    assert expression is not None
+    assert ROWS.filter(expression).column("n").to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ds.GreaterThan(("x",), 1.0),  # NaN is larger in Spark
+        ds.EqualTo(("t",), datetime(2024, 1, 1, tzinfo=UTC)),
+        ds.EqualTo(("n",), "2"),
+        ds.EqualTo(("n",), None),
+        ds.EqualNullSafe(("n",), 2),
+        ds.EqualTo(("a", "b"), 2),
+        ds.EqualTo(("gone",), 2),
+        ds.Not(ds.LessThan(("n",), 2)),
+        ds.StringContains(("day",), "d"),
+        ds.EqualTo(("b",), 1),
+    ],
+)
+def test_what_might_not_mean_the_same_is_left_to_spark(given: ds.Filter) -> None:
+    assert expression_of(given, SCHEMA) is None
+
+
+def test_days_and_truths_are_compared() -> None:
+    for given in (ds.EqualTo(("d",), date(2024, 1, 31)), ds.EqualTo(("b",), True)):
+        assert isinstance(expression_of(given, SCHEMA), pc.Expression)

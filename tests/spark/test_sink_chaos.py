@@ -1,0 +1,14 @@
+"""Streams killed while records flow. The long run is `make sink-chaos`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelock.testing.sinkchaos import run
+
+
+@pytest.mark.timeout(600)
+def test_every_record_arrives_once_in_both_tables_though_the_streams_are_killed() -> None:
+    found = run(records=2_000, kills=2, batches=5, seed=7, spread_s=2.0)
+    assert found.is_good, found
+    assert (found.kills, found.lives) == (2, 3)
