@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from benchmarks.cycle import GOAL
 from benchmarks.figures import Latency
+from benchmarks.lakes.page import LAKES, rows_of
+from benchmarks.services import COPYING_GOAL, LATENCY_GOAL, MERGING_GOAL
+from benchmarks.streaming import GOAL as STREAMING_GOAL
 from benchmarks.suite import PEER_CONTENDERS, Results
+from benchmarks.writers import WritersResult
 
 _INTRO = """# Performance
 
@@ -69,6 +74,12 @@ adds new rows, *same* upserts 100 keys that all writers share into a table of 1,
 batches are those whose call raised; lost ones were acknowledged and are not in the table.
 """
 
+_WRITERS_S3 = """### On S3
+
+The same on SeaweedFS, which runs on the same machine and takes its share of the two cores; delta-rs
+with conditional puts (`aws_conditional_put=etag`). Goal: twice delta-rs.
+"""
+
 _GROWTH = """## A table that gets old
 
 One-row commits to one table, which its writes clean and archive by themselves. Goal: opening a
@@ -85,6 +96,41 @@ three times faster than the join; bulk insert no slower than Spark's own Parquet
 of a compacted table at most 1.2 times native Parquet.
 """
 
+_REWRITING = f"""## Table services
+
+A table of eight files. Beside each service: pyarrow reads the same base files and writes them, in
+several threads, without looking at log files; the fastest of several turns each. Goals: at least
+{MERGING_GOAL} times pyarrow's speed where rows are merged, {COPYING_GOAL:.0f} times where row
+groups are copied.
+"""
+
+_KEEPING = """### Clean and archive, by the table's age
+
+Each has 30 one-row writes to work on, whatever lies behind them.
+"""
+
+_INGESTING = f"""### Writing beside services
+
+Upserts of 100 rows into one merge-on-read table that is compacted, cleaned and archived meanwhile.
+Goal: the slowest hundredth takes at most {LATENCY_GOAL} times as long.
+"""
+
+
+_STREAMING = f"""## Micro-batches
+
+Structured Streaming on two cores of one machine, one source, a commit for each micro-batch; the
+medians of a whole trigger, Spark's own planning and checkpoints included, and of the sink's part.
+An upsert looks for every key and may write rows anew, which files alone never do. Goal: adding rows
+takes at most {STREAMING_GOAL} times as long as with Spark's Parquet sink.
+"""
+
+_STREAMER = """## The streamer
+
+JSON records into a copy-on-write table without partitions, on two cores of one machine: rows a
+second over a backlog in batches of 100,000, schemas read out of the records, and the time from
+giving it 100 records until they are committed, with the streamer looking all the time.
+"""
+
 
 def page(results: Results) -> str:
     """Return the page of one complete run."""
@@ -97,32 +143,35 @@ def page(results: Results) -> str:
 
 def tables(results: Results) -> str:
     """Return the tables of what was measured."""
+    sections: tuple[tuple[list[Any], str, Callable[[Results], str]], ...] = (
+        (results.cycle, _CYCLE, _cycle),
+        (results.requests, _REQUESTS, _requests),
+        (results.peers, _PEERS, _peers),
+        (results.handover, _HANDOVER, _handover),
+        (results.service, _SERVICE, _service),
+        (results.scale, _SCALE, _scale),
+        (results.writers, _WRITERS, lambda found: _writers(found.writers)),
+        (results.writers_s3, _WRITERS_S3, lambda found: _writers(found.writers_s3)),
+        (results.table, _TABLE, _tables),
+        (results.growth, _GROWTH, _growth),
+        (results.rewriting, _REWRITING, _rewriting),
+        (results.ingesting, _INGESTING, _ingesting),
+        (results.keeping, _KEEPING, _keeping),
+        (results.streaming, _STREAMING, _streaming),
+        (results.streamer, _STREAMER, _streamer),
+        (results.lakes, LAKES, lambda found: _table(*rows_of(found.lakes))),
+    )
     parts: list[str] = []
-    if results.cycle:
-        parts += [_CYCLE, _cycle(results)]
-    if results.requests:
-        parts += [_REQUESTS, _requests(results)]
-    if results.peers:
-        parts += [_PEERS, _peers(results)]
-    if results.handover:
-        parts += [_HANDOVER, _handover(results)]
-    if results.service:
-        parts += [_SERVICE, _service(results)]
-    if results.scale:
-        parts += [_SCALE, _scale(results)]
-    if results.writers:
-        parts += [_WRITERS, _writers(results)]
-    if results.table:
-        parts += [_TABLE, _tables(results)]
-    if results.growth:
-        parts += [_GROWTH, _growth(results)]
+    for measured, text, table in sections:
+        if measured:
+            parts += [text, table(results)]
     if results.missing:
         lines = [f"- {name}: {_first_line(why)}" for name, why in results.missing.items()]
         parts += ["## Not measured\n", "\n".join(lines) + "\n"]
     return "\n".join(parts)
 
 
-def _writers(results: Results) -> str:
+def _writers(measured: list[WritersResult]) -> str:
     rows = [
         (
             one.kind,
@@ -136,7 +185,7 @@ def _writers(results: Results) -> str:
             f"{one.p99_ms:.0f}",
             f"{one.cpu_ms:.0f}",
         )
-        for one in results.writers
+        for one in measured
     ]
     head = ("batches", "writers", "system", "landed/s", "failed", "lost", "keys twice")
     return _table((*head, "p50 ms", "p99 ms", "CPU ms"), rows)
@@ -148,6 +197,34 @@ def _tables(results: Results) -> str:
         for one in results.table
     ]
     return _table(("what", "best s", "median s", "CPU s"), rows)
+
+
+def _streaming(results: Results) -> str:
+    rows = [
+        (
+            f"{one.batch_rows:,}",
+            one.sink,
+            f"{one.trigger_ms:.0f}",
+            f"{one.sink_ms:.0f}",
+            f"{one.times_plain:.2f}",
+        )
+        for one in results.streaming
+    ]
+    return _table(("rows", "sink", "trigger ms", "sink ms", "times Parquet"), rows)
+
+
+def _streamer(results: Results) -> str:
+    rows = [
+        (
+            one.source,
+            one.operation,
+            f"{one.rows_s:,.0f}",
+            f"{one.latency_ms:.0f}",
+            f"{one.slowest_ms:.0f}",
+        )
+        for one in results.streamer
+    ]
+    return _table(("source", "operation", "rows/s", "latency ms", "slowest ms"), rows)
 
 
 def _growth(results: Results) -> str:
@@ -162,6 +239,38 @@ def _growth(results: Results) -> str:
         for one in results.growth
     ]
     return _table(("commits", "open ms", "read ms", "commit ms", "files on the timeline"), rows)
+
+
+def _rewriting(results: Results) -> str:
+    rows = [
+        (
+            one.what,
+            f"{one.size_mb:.0f}",
+            f"{one.size_mb / one.service_s:.0f}",
+            f"{one.service_s:.2f}",
+            f"{one.plain_s:.2f}",
+            f"**{one.ratio:.2f}**" if one.goal else f"{one.ratio:.2f}",
+        )
+        for one in results.rewriting
+    ]
+    return _table(("service", "MB", "MB/s", "s", "pyarrow s", "times as fast"), rows)
+
+
+def _keeping(results: Results) -> str:
+    rows = [
+        (f"{one.commits:,}", f"{one.clean_ms:.0f}", f"{one.archive_ms:.0f}")
+        for one in results.keeping
+    ]
+    return _table(("commits", "clean ms", "archive ms"), rows)
+
+
+def _ingesting(results: Results) -> str:
+    alone = results.ingesting[0].p99_ms
+    rows = [
+        (one.services, f"{one.p50_ms:.1f}", f"{one.p99_ms:.1f}", f"{one.p99_ms / alone:.2f}")
+        for one in results.ingesting
+    ]
+    return _table(("services", "p50 ms", "p99 ms", "p99, times"), rows)
 
 
 def _cycle(results: Results) -> str:

@@ -12,19 +12,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import contention, cycle, growth, lockservice, requests, writers
+from benchmarks import (
+    contention,
+    cycle,
+    growth,
+    lockservice,
+    requests,
+    services,
+    streamer,
+    streaming,
+    writers,
+)
 from benchmarks.contention import Contention, Fight
 from benchmarks.cycle import CycleResult
 from benchmarks.figures import Latency, interleaved
 from benchmarks.growth import Growth
+from benchmarks.lakes import contest as lakes
+from benchmarks.lakes.contest import LakeFigure
 from benchmarks.lockservice import Scale, Throughput
 from benchmarks.peers import OTHERS, OURS, Client, Peer
-from benchmarks.places import ALL
+from benchmarks.places import ALL, BUCKET
 from benchmarks.requests import Requests
+from benchmarks.services import Ingesting, Keeping, Rewriting
+from benchmarks.streamer import Streamed
+from benchmarks.streaming import Streaming
 from benchmarks.table import figures
 from benchmarks.table.figures import TableFigure
 from benchmarks.writers import WritersResult
-from tidelock.testing.servers import ServerUnavailable
+from tidelock.testing.servers import ServerUnavailable, seaweedfs
 
 CONTENDERS = (2, 8, 32, 128)
 PEER_CONTENDERS = 8
@@ -33,6 +48,7 @@ FIGHT_S = 5.0
 CROWD_FIGHT_S = 6.0
 """Longer, so that each of many has time to come to its turn."""
 PEER_CYCLES_S = 15.0
+LAKES_SCALE = 1.0
 
 _Running = TypeVar("_Running")
 
@@ -61,8 +77,15 @@ class Results:
     service: list[Throughput] = field(default_factory=list)
     scale: list[Scale] = field(default_factory=list)
     writers: list[WritersResult] = field(default_factory=list)
+    writers_s3: list[WritersResult] = field(default_factory=list)
     growth: list[Growth] = field(default_factory=list)
     table: list[TableFigure] = field(default_factory=list)
+    rewriting: list[Rewriting] = field(default_factory=list)
+    keeping: list[Keeping] = field(default_factory=list)
+    ingesting: list[Ingesting] = field(default_factory=list)
+    streaming: list[Streaming] = field(default_factory=list)
+    lakes: list[LakeFigure] = field(default_factory=list)
+    streamer: list[Streamed] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -127,6 +150,18 @@ def measure_writers(results: Results) -> None:
         results.missing.update(missing)
 
 
+def measure_writers_s3(results: Results) -> None:
+    """Several processes on one table on S3, beside delta-rs with conditional puts."""
+    with _if_there("writers on S3", seaweedfs, results) as server:
+        if server is None:
+            return
+        server.create_bucket(BUCKET)
+        for kind, count in writers.S3_CASES:
+            found, missing = writers.measure(kind, count, writers.S3_SYSTEMS, server=server)
+            results.writers_s3 += found
+            results.missing.update(missing)
+
+
 def measure_growth(results: Results) -> None:
     """A table with few and with many commits behind it."""
     results.growth += growth.measure()
@@ -137,6 +172,30 @@ def measure_table(results: Results) -> None:
     results.table += figures.measure()
 
 
+def measure_services(results: Results) -> None:
+    """Table services beside plain rewriting, by the table's age, and for who writes meanwhile."""
+    results.rewriting += services.rewriting()
+    results.ingesting += services.ingesting()
+    results.keeping += services.keeping()
+
+
+def measure_streaming(results: Results) -> None:
+    """Micro-batches into a table, beside Spark's Parquet sink."""
+    results.streaming += streaming.measure()
+
+
+def measure_streamer(results: Results) -> None:
+    """The streamer on a backlog, and on single small batches, from files and from Kafka."""
+    results.streamer += streamer.measure(results.missing)
+
+
+def measure_lakes(results: Results) -> None:
+    """The same rows loaded, changed and read by every system one might pick instead."""
+    found, missing = lakes.measure(LAKES_SCALE)
+    results.lakes += found
+    results.missing.update(missing)
+
+
 PARTS: Mapping[str, Callable[[Results], None]] = {
     "cycle": measure_cycle,
     "requests": measure_requests,
@@ -144,8 +203,13 @@ PARTS: Mapping[str, Callable[[Results], None]] = {
     "handover": measure_handover,
     "service": measure_service,
     "writers": measure_writers,
+    "writers_s3": measure_writers_s3,
     "growth": measure_growth,
     "table": measure_table,
+    "services": measure_services,
+    "streaming": measure_streaming,
+    "streamer": measure_streamer,
+    "lakes": measure_lakes,
 }
 
 

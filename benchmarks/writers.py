@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidelock.testing.servers import ServerUnavailable
+from benchmarks.places import BUCKET, s3_settings
+from tidelock.testing.servers import S3Server, ServerUnavailable
 from tidelock.testing.servers.cache import ToolCache
 
 _SCRIPT = Path(__file__).parent / "writing.py"
@@ -23,6 +25,8 @@ CASES = (
     *(("same", writers) for writers in (4, 8, 16)),
     *(("disjoint", writers) for writers in (4, 8, 16)),
 )
+S3_SYSTEMS = ("tidelock", "deltalake")
+S3_CASES = tuple((kind, writers) for kind in ("append", "same") for writers in (1, 4, 8, 16))
 COMMITS = {"append": 20, "same": 10, "disjoint": 10}
 
 
@@ -69,30 +73,39 @@ def _install(home: Path) -> None:
 
 
 def measure(
-    kind: str, writers: int, systems: Sequence[str] = SYSTEMS
+    kind: str,
+    writers: int,
+    systems: Sequence[str] = SYSTEMS,
+    *,
+    server: S3Server | None = None,
 ) -> tuple[list[WritersResult], dict[str, str]]:
     """Let each system write in turn; also return why some could not be measured."""
     results, missing = [], {}
     for system in systems:
         try:
-            results.append(_one(system, kind, writers))
+            results.append(_one(system, kind, writers, server))
         except (ServerUnavailable, subprocess.CalledProcessError) as error:
             said = getattr(error, "stderr", None) or str(error)
             missing[f"{system}, {kind} with {writers}"] = said.strip().splitlines()[-1][:200]
     return results, missing
 
 
-def _one(system: str, kind: str, writers: int) -> WritersResult:
+def _one(system: str, kind: str, writers: int, server: S3Server | None) -> WritersResult:
     python = Path(sys.executable) if system == "tidelock" else peers_python()
     count = COMMITS[kind]
     with tempfile.TemporaryDirectory() as folder:
         place, gate = str(Path(folder) / "table"), Path(folder) / "gate"
-        _run(python, "create", system, place)
+        environment = dict(os.environ)
+        if server is not None:
+            place = f"s3://{BUCKET}/{system}-{kind}-{writers}-{time.time_ns()}"
+            environment["BENCH_STORE"] = json.dumps(_store(system, server))
+        _run(python, environment, "create", system, place)
         runs = [
             subprocess.Popen(
                 [python, _SCRIPT, "write", system, place, str(n), kind, str(count), str(gate)],
                 stdout=subprocess.PIPE,
                 text=True,
+                env=environment,
             )
             for n in range(writers)
         ]
@@ -102,8 +115,21 @@ def _one(system: str, kind: str, writers: int) -> WritersResult:
         time.sleep(0.1)
         gate.touch()
         told = [json.loads(run.communicate()[0]) for run in runs]
-        found = json.loads(_run(python, "read", system, place))
+        found = json.loads(_run(python, environment, "read", system, place))
     return _judged(system, kind, writers, told, found)
+
+
+def _store(system: str, server: S3Server) -> Mapping[str, object]:
+    if system == "tidelock":
+        return s3_settings(server)
+    return {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_REGION": server.region,
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_ALLOW_HTTP": "true",
+        "aws_conditional_put": "etag",
+    }
 
 
 def _judged(
@@ -148,6 +174,7 @@ def _lost(kind: str, landed: list[tuple[int, int]], seen: set[tuple[int, ...]]) 
             return 0 if not ends or any(each in seen for each in ends.items()) else 1
 
 
-def _run(python: Path, *arguments: str) -> str:
-    done = subprocess.run([python, _SCRIPT, *arguments], capture_output=True, text=True, check=True)
+def _run(python: Path, environment: Mapping[str, str], *arguments: str) -> str:
+    command = [str(python), str(_SCRIPT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return done.stdout

@@ -2,12 +2,14 @@
 
 It opens the table, says `ready`, waits for the file GATE, writes COUNT batches of 100 rows, and
 prints what came of each as JSON. It runs in the environment of the system that it measures, so it
-imports nothing of this project but for its own system.
+imports nothing of this project but for its own system. A table on S3 has its server's settings in
+the environment, as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +34,9 @@ SCHEMA = pa.schema(
 
 Write = Callable[[pa.Table, int], None]
 
+STORE: dict[str, str] | None = json.loads(os.environ.get("BENCH_STORE", "null"))
+"""Settings of the store, by the names of the system that is measured; None for a folder."""
+
 
 def batch(kind: str, number: int, turn: int) -> pa.Table:
     """Return the rows of one batch: new ones, everybody's, or this writer's own."""
@@ -50,7 +55,7 @@ def tidelock(place: str, kind: str) -> Write:
     """Write through this project's local engine."""
     import tidelock as tl
 
-    table = tl.Table.open(place)
+    table = tl.Table.open(place, settings=STORE)
     write = table.insert if kind == "append" else table.upsert
     return lambda rows, _: void(write(rows))
 
@@ -60,10 +65,10 @@ def deltalake(place: str, kind: str) -> Write:
     from deltalake import DeltaTable, write_deltalake
 
     def append(rows: pa.Table, _: int) -> None:
-        write_deltalake(place, rows, mode="append")
+        write_deltalake(place, rows, mode="append", storage_options=STORE)
 
     def upsert(rows: pa.Table, _: int) -> None:
-        merge = DeltaTable(place).merge(
+        merge = DeltaTable(place, storage_options=STORE).merge(
             rows, predicate="s.id = t.id", source_alias="s", target_alias="t"
         )
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
@@ -118,12 +123,12 @@ def create(system: str, place: str) -> None:
         case "tidelock":
             import tidelock as tl
 
-            with tl.Table.create(place, SCHEMA, key="id") as table:
+            with tl.Table.create(place, SCHEMA, key="id", settings=STORE) as table:
                 table.bulk_insert(rows)
         case "deltalake":
             from deltalake import write_deltalake
 
-            write_deltalake(place, rows)
+            write_deltalake(place, rows, storage_options=STORE)
         case "pyiceberg":
             from pyiceberg.catalog.sql import SqlCatalog
 
@@ -145,11 +150,12 @@ def read(system: str, place: str) -> dict[str, Any]:
         case "tidelock":
             import tidelock as tl
 
-            found = tl.Table.open(place).read(columns)
+            found = tl.Table.open(place, settings=STORE).read(columns)
         case "deltalake":
             from deltalake import DeltaTable
 
-            found = pa.table(DeltaTable(place).to_pyarrow_table(columns=columns))
+            table = DeltaTable(place, storage_options=STORE)
+            found = pa.table(table.to_pyarrow_table(columns=columns))
         case "pyiceberg":
             from pyiceberg.catalog.sql import SqlCatalog
 

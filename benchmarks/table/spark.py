@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -24,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 import tidelock as tl
+from benchmarks.lakes.lake import cpu_s
 from benchmarks.table.data import write_inputs
 from benchmarks.table.figures import TableFigure
 from tidelock.engine.spark.session import local_session
@@ -101,27 +101,6 @@ class Contest:
             kept = pl.read_parquet(file).join(new.select("uuid"), on="uuid", how="anti")
             mine = fresh.filter(pl.col("at") == number).drop("at")
             pl.concat([kept, mine]).write_parquet(out / file.name, compression="snappy")
-
-
-def cpu_s() -> float:
-    """Return the CPU seconds of this process and all below it, ended ones included."""
-    below: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        below.setdefault(int(fields[1]), []).append(int(entry.name))
-        ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])
-    total, todo = 0, [os.getpid()]
-    while todo:
-        one = todo.pop()
-        total += ticks.get(one, 0)
-        todo += below.get(one, [])
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def contest(spark: SparkSession, inputs: Path, work: Path, rounds: int) -> list[TableFigure]:
