@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tidelock.base.errors import TidelockError
 from tidelock.lock.adriver import AsyncLock
+from tidelock.lock.alerting import Alert, AlertKind, on_alert
 from tidelock.lock.driver import Lock
 from tidelock.lock.opening import lock
 from tidelock.lock.state import Standing
@@ -13,26 +14,35 @@ if TYPE_CHECKING:
     from tidelock.lockservice.aclient import AsyncLockClient
     from tidelock.lockservice.client import ServiceLockProvider
     from tidelock.pipeline.datasource.hook import enable
+    from tidelock.pipeline.sql.session import sql
     from tidelock.tableservice.table import Table
+    from tidelock.txn.mark import Mark
 
 __all__ = [
+    "Alert",
+    "AlertKind",
     "AsyncLock",
     "AsyncLockClient",
     "Lock",
+    "Mark",
     "ServiceLockProvider",
     "Standing",
     "Table",
     "TidelockError",
     "enable",
     "lock",
+    "on_alert",
+    "sql",
 ]
 
 # Who only locks does not pay for Arrow.
 _ON_DEMAND = {
     "AsyncLockClient": "tidelock.lockservice.aclient",
+    "Mark": "tidelock.txn.mark",
     "ServiceLockProvider": "tidelock.lockservice.client",
     "Table": "tidelock.tableservice.table",
     "enable": "tidelock.pipeline.datasource.hook",
+    "sql": "tidelock.pipeline.sql.session",
 }
 
 
