@@ -77,7 +77,6 @@ DAYS = [f"2024-01-{day:02}" for day in range(1, 31)]
         (Chosen(pattern=r"2024-01-1."), DAYS[9:19]),
         (Chosen(Mode.RECENT_DAYS, recent=1, pattern=r"2024-01-1."), [DAYS[18]]),
     ],
-    ids=str,
 )
 def test_partitions_are_chosen_as_asked(chosen: Chosen, expected: list[str]) -> None:
     slices = [piece(name, partition=day) for day in DAYS for name in "ab"]
