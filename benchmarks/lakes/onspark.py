@@ -54,9 +54,10 @@ class OnSpark(Lake):
         return int(self.table().where(f"{KEY} = {key}").count())
 
 
-class Tidelock(OnSpark):
-    """This project on Spark."""
+class HudiTable(OnSpark):
+    """A Hudi table, by the data source that a class names."""
 
+    source: ClassVar[str] = ""
     options: ClassVar[dict[str, str]] = {
         "hoodie.table.name": "lineitem",
         "hoodie.datasource.write.recordkey.field": KEY,
@@ -65,72 +66,62 @@ class Tidelock(OnSpark):
         "hoodie.parquet.compression.codec": "snappy",
     }
 
+    def write(self, rows: Any, operation: str) -> None:
+        options = {**self.options, "hoodie.datasource.write.operation": operation}
+        writer = rows.write.format(self.source).options(**options)
+        writer.mode("append").save(str(self.work / "table"))
+
+    def load(self) -> None:
+        self.write(self.rows("base"), "bulk_insert")
+
+    def upsert(self, batch: str) -> None:
+        self.write(self.rows(batch), "upsert")
+
+    def delete(self) -> None:
+        self.write(self.rows("gone"), "delete")
+
+    def table(self) -> Any:
+        return self.spark.read.format(self.source).load(str(self.work / "table"))
+
+
+class Tidelock(HudiTable):
+    """This project on Spark."""
+
+    source = "tidelock"
+
     def __init__(self, inputs: Path, work: Path) -> None:
         super().__init__(inputs, work)
         import tidelock
 
         tidelock.enable(self.spark)
 
-    def write(self, rows: Any, operation: str) -> None:
-        options = {**self.options, "hoodie.datasource.write.operation": operation}
-        writer = rows.write.format("tidelock").options(**options)
-        writer.mode("append").save(str(self.work / "table"))
-
-    def load(self) -> None:
-        self.write(self.rows("base"), "bulk_insert")
-
-    def upsert(self, batch: str) -> None:
-        self.write(self.rows(batch), "upsert")
-
-    def delete(self) -> None:
-        self.write(self.rows("gone"), "delete")
-
-    def table(self) -> Any:
-        return self.spark.read.format("tidelock").load(str(self.work / "table"))
-
 
 class TidelockLogs(Tidelock):
     """This project on Spark, merge-on-read."""
 
     options: ClassVar[dict[str, str]] = {
-        **Tidelock.options,
+        **HudiTable.options,
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     }
 
 
-class Hudi(OnSpark):
+class Hudi(HudiTable):
     """Apache Hudi."""
 
+    source = "hudi"
     settings: ClassVar[dict[str, str]] = {
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
     }
     options: ClassVar[dict[str, str]] = {
-        **Tidelock.options,
+        **HudiTable.options,
         "hoodie.datasource.write.precombine.field": "l_quantity",
         "hoodie.datasource.write.keygenerator.class": (
             "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
         ),
         "hoodie.metadata.enable": "false",
     }
-
-    def write(self, rows: Any, operation: str) -> None:
-        options = {**self.options, "hoodie.datasource.write.operation": operation}
-        writer = rows.write.format("hudi").options(**options)
-        writer.mode("append").save(str(self.work / "table"))
-
-    def load(self) -> None:
-        self.write(self.rows("base"), "bulk_insert")
-
-    def upsert(self, batch: str) -> None:
-        self.write(self.rows(batch), "upsert")
-
-    def delete(self) -> None:
-        self.write(self.rows("gone"), "delete")
-
-    def table(self) -> Any:
-        return self.spark.read.format("hudi").load(str(self.work / "table"))
 
 
 class HudiLogs(Hudi):

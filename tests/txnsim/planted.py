@@ -228,11 +228,6 @@ def an_overwrite_does_not_look_for_what_came_since(patch: Patch) -> None:
     _without(patch, conflict.UNPLANNED)
 
 
-def what_came_and_was_replaced_again_is_still_listed(patch: Patch) -> None:
-    """Listed it is replaced twice, not listed it is missing: the overwrite never ends."""
-    patch.setattr(conflict, "_still_there", lambda finding, _later: finding)
-
-
 def a_replaced_file_group_may_be_written_to(patch: Patch) -> None:
     _without(patch, conflict.GONE_GROUP)
 
@@ -282,12 +277,6 @@ PLANTS = (
     Plant(the_checkpoint_forgets_what_was_committed, ("T10",)),
     Plant(an_instant_is_not_reserved_by_its_name, ("T1", "T3"), within=400),
     Plant(an_overwrite_does_not_look_for_what_came_since, ("T4", "T14"), where=_mixed),
-    Plant(
-        what_came_and_was_replaced_again_is_still_listed,
-        ("liveness",),
-        within=200,
-        where=_mixed,
-    ),
     Plant(a_replaced_file_group_may_be_written_to, ("T4", "T14"), where=_mixed),
     Plant(one_bucket_may_be_begun_twice, ("T4", "T14"), where=_bucketed),
 )

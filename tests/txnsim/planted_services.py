@@ -197,14 +197,14 @@ def a_compaction_that_was_overtaken_stays_for_ever(patch: Patch) -> None:
 
 
 PLANTS = (
-    Plant(an_attempt_that_was_taken_over_may_commit, ("S1", "S4", "T3"), pauses=True),
+    Plant(an_attempt_that_was_taken_over_may_commit, ("S1", "S4", "T3"), 1_000, pauses=True),
     Plant(a_plan_is_claimed_without_a_look_at_the_heartbeat, ("S2",)),
     Plant(claims_are_not_counted, ("S1", "S5", "S2", "KeyError"), pauses=True),
     Plant(what_is_complete_may_be_rolled_back, ("T3",), 300, pauses=True),
     Plant(what_is_rolled_back_may_be_rolled_back_again, ("S6", "T3", "KeyError"), pauses=True),
     Plant(a_clean_rolls_back_plans_that_stay, ("S6",)),
     Plant(a_removable_plan_is_begun_again, ("S5", "S2", "S1", "InvariantBroken"), pauses=True),
-    Plant(a_zombie_deletes_its_successors_heartbeat, ("S2",), 400, pauses=True),
+    Plant(a_zombie_deletes_its_successors_heartbeat, ("S2", "S7"), 400, pauses=True),
     Plant(a_reserved_name_is_deleted_whosever_it_is, ("S2",), 400, pauses=True),
     Plant(two_plans_may_have_one_file_group, ("S5",)),
     Plant(a_plan_is_not_judged_by_what_changed_since, ("S4", "S5", "G10", "S3"), 400),

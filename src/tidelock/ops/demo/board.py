@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from tidelock.ops.demo.scene import Actor, Scene
 from tidelock.ops.fleet.member import Role
+from tidelock.ops.fleet.screen import Screen
 from tidelock.txn.entry import Boundary, Claim, Commit, Entry, Plan, Release, Rollback, Turn, Undo
 
 _LINES_ABOVE_LOG: Final = 26
@@ -31,24 +30,15 @@ _WRITERS: Final = frozenset({Role.PYTHON, Role.SPARK, Role.SQL})
 
 
 class Board:
-    """Shows a scene: live on a terminal, else the lines of its log and a summary now and then."""
+    """Shows a scene on a screen."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         """Draw on `console`; with `quiet`, nothing."""
-        self._console = console
-        self._quiet = quiet
-        self._live = (
-            Live(console=console, auto_refresh=False, vertical_overflow="crop")
-            if console.is_terminal and not quiet
-            else None
-        )
-        self._told = 0
-        self._summed_s = 0.0
+        self._screen = Screen(console, quiet=quiet, summary_every_s=_SUMMARY_EVERY_S)
 
     def __enter__(self) -> Self:
         """Take the terminal."""
-        live: AbstractContextManager[Any] = self._live or nullcontext()
-        live.__enter__()
+        self._screen.__enter__()
         return self
 
     def __exit__(
@@ -58,42 +48,32 @@ class Board:
         trace: TracebackType | None,
     ) -> None:
         """Give the terminal back, with the last picture on it."""
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+        self._screen.__exit__(kind, error, trace)
 
     def show(self, scene: Scene, now_ms: int, act: str) -> None:
         """Show the scene as it is now."""
-        if self._live is not None:
-            self._live.update(self._picture(scene, now_ms, act), refresh=True)
-        elif not self._quiet:
-            self._lines(scene, now_ms)
-
-    def _lines(self, scene: Scene, now_ms: int) -> None:
-        for at_ms, says, _ in scene.log[self._told :]:
-            self._console.print(f"{at_ms / 1000:6.1f} s  {says}", markup=False, soft_wrap=True)
-        self._told = len(scene.log)
-        elapsed_s = (now_ms - scene.began_ms) / 1000
-        if elapsed_s - self._summed_s >= _SUMMARY_EVERY_S:
-            self._summed_s = elapsed_s
-            steps = ", ".join(
-                f"{actor.name} {len(scene.record.steps_of(actor.name))}"
-                for actor in scene.actors.values()
-                if actor.role in _WRITERS
-            )
-            solved = f"{scene.solved} conflicts solved"
-            self._console.print(f"{elapsed_s:6.1f} s  writes: {steps}; {solved}", markup=False)
+        self._screen.show(
+            lambda: self._picture(scene, now_ms, act),
+            scene.log,
+            lambda: _summary(scene),
+            elapsed_s=(now_ms - scene.began_ms) / 1000,
+        )
 
     def _picture(self, scene: Scene, now_ms: int, act: str) -> Panel:
-        room = self._console.height - _LINES_ABOVE_LOG
-        shown = max(2, min(_LOG_SHOWN_MAX, room))
-        log = Text("\n").join(
-            Text.assemble((f"{at_ms / 1000:6.1f} s  ", "dim"), (says, style))
-            for at_ms, says, style in scene.log[-shown:]
-        )
+        log = self._screen.latest(scene.log, lines_above=_LINES_ABOVE_LOG, most=_LOG_SHOWN_MAX)
         parts: list[RenderableType] = [_programs(scene), Text(), *_totals(scene, now_ms), Text()]
         parts += [_ledger(scene), Text(), log]
         title = f"tidelock demo   {(now_ms - scene.began_ms) / 1000:5.1f} s   {act}"
         return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
+
+
+def _summary(scene: Scene) -> str:
+    steps = ", ".join(
+        f"{actor.name} {len(scene.record.steps_of(actor.name))}"
+        for actor in scene.actors.values()
+        if actor.role in _WRITERS
+    )
+    return f"writes: {steps}; {scene.solved} conflicts solved"
 
 
 def _programs(scene: Scene) -> Table:

@@ -5,7 +5,6 @@ Whatever happens, no program is left running and every wait has an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +17,7 @@ from tidelock.ops.demo.plan import Plan
 from tidelock.ops.demo.scene import Actor, Scene
 from tidelock.ops.fleet.crew import Crew
 from tidelock.ops.fleet.member import Role
+from tidelock.ops.fleet.pacing import Pacing
 from tidelock.ops.fleet.verdict import Check, judge
 from tidelock.store.uri import open_store
 from tidelock.tableservice.overview import pending_services
@@ -56,6 +56,7 @@ class Director:
         self._store = open_store(crew.articles.uri, crew.articles.settings)
         self._scene = Scene(clock.now().monotonic_ms)
         self._act = ""
+        self._pacing = Pacing(clock, self._tick, _TICK_MS)
         self._looked_ms = 0
         self._lease = LockSettings.read(crew.articles.options).lease
         self._checks: list[Check] = []
@@ -65,16 +66,16 @@ class Director:
         self._act = "programs start"
         for name, role in self._plan.programs.items():
             self._start(name, role)
-        started = self._until(self._all_wrote, self._plan.start_ms_max)
+        started = self._pacing.until(self._all_wrote, self._plan.start_ms_max)
         count = sum(role in _WRITERS for role in self._plan.programs.values())
         self._check(started, f"{count} writers started and landed their first writes")
         if started:
             self._tell(f"all {count} writers write to the same rows of one table", "bold")
             self._act = "everybody writes"
-            self._for(self._plan.calm_s)
+            self._pacing.lasting(self._plan.calm_s)
             self._kill_and_bring_back()
             self._act = "everybody writes"
-            self._for(self._plan.calm_s)
+            self._pacing.lasting(self._plan.calm_s)
         self._finish()
         return self._judged()
 
@@ -105,7 +106,9 @@ class Director:
         self._tell(fault, "bold red")
         began_ms, landed = self._now_ms(), len(self._scene.record.landed)
         self._act = f"{name} is dead; the others go on"
-        undone = self._until(lambda: instant in self._scene.undone, self._plan.recovery_ms_max)
+        undone = self._pacing.until(
+            lambda: instant in self._scene.undone, self._plan.recovery_ms_max
+        )
         took_s = (self._now_ms() - began_ms) / 1000
         others = len(self._scene.record.landed) - landed
         self._tell(f"its half write is undone by another after {took_s:.1f} s", "bold cyan")
@@ -117,7 +120,7 @@ class Director:
         self._act = f"{name} starts again"
         before = len(self._scene.record.steps_of(name))
         self._start(name, self._plan.programs[name])
-        back = self._until(
+        back = self._pacing.until(
             lambda: len(self._scene.record.steps_of(name)) > before, self._plan.start_ms_max
         )
         self._check(back, f"{name} came back and went on where the table says it was")
@@ -139,7 +142,7 @@ class Director:
                 self._crew.wake(name)
             return False
 
-        self._until(try_it, self._plan.recovery_ms_max)
+        self._pacing.until(try_it, self._plan.recovery_ms_max)
         return caught[0] if caught else None
 
     def _instant_of(self, name: str) -> str | None:
@@ -154,7 +157,7 @@ class Director:
         self._act = "the end"
         self._crew.dismiss()
         programs = self._crew.programs.values()
-        ended = self._until(
+        ended = self._pacing.until(
             lambda: all(not program.is_running for program in programs), self._plan.end_ms_max
         )
         well = [program.name for program in programs if program.process.poll() == 0]
@@ -180,20 +183,6 @@ class Director:
 
     def _check(self, passed: bool, says: str) -> None:  # noqa: FBT001 - reads as a sentence
         self._checks.append(Check(passed, says))
-
-    def _for(self, duration_s: float) -> None:
-        self._until(lambda: False, duration_s * 1000)
-
-    def _until(self, condition: Callable[[], bool], at_most_ms: float) -> bool:
-        """Play on until `condition` holds; return whether it did within `at_most_ms`."""
-        until_ms = self._now_ms() + at_most_ms
-        while True:
-            self._tick()
-            if condition():
-                return True
-            if self._now_ms() >= until_ms:
-                return False
-            self._clock.sleep_ms(_TICK_MS)
 
     def _tick(self) -> None:
         for noted in self._crew.fresh():

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from tidelock.lock.inspect import Condition, Inspection
 from tidelock.lock.lease import Lease
+from tidelock.ops.fleet.screen import Screen
 from tidelock.ops.lockdemo.journal import Did
 from tidelock.ops.lockdemo.scene import Scene, Writer
 from tidelock.ops.lockdemo.verdict import plain_acknowledged
 
 _BAR = 12
-_LINES_ABOVE_LOG = 16
+_LINES_ABOVE_LOG = 18
 _LOG_SHOWN_MAX = 10
+_SUMMARY_EVERY_S = 5.0
 _STYLES = {
     Condition.FREE: "green",
     Condition.HELD: "bold cyan",
@@ -32,25 +32,16 @@ _STYLES = {
 
 
 class Board:
-    """Shows a scene: live on a terminal, else the lines of its log and a summary now and then."""
+    """Shows a scene on a screen."""
 
     def __init__(self, console: Console, lease: Lease, *, quiet: bool = False) -> None:
         """Draw on `console`; with `quiet`, nothing."""
-        self._console = console
         self._lease = lease
-        self._quiet = quiet
-        self._live = (
-            Live(console=console, auto_refresh=False, vertical_overflow="crop")
-            if console.is_terminal and not quiet
-            else None
-        )
-        self._told = 0
-        self._summed_s = 0.0
+        self._screen = Screen(console, quiet=quiet, summary_every_s=_SUMMARY_EVERY_S)
 
     def __enter__(self) -> Self:
         """Take the terminal."""
-        live: AbstractContextManager[Any] = self._live or nullcontext()
-        live.__enter__()
+        self._screen.__enter__()
         return self
 
     def __exit__(
@@ -60,37 +51,27 @@ class Board:
         trace: TracebackType | None,
     ) -> None:
         """Give the terminal back, with the last picture on it."""
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+        self._screen.__exit__(kind, error, trace)
 
     def show(self, scene: Scene, seen: Inspection | None, now_ms: int, act: str) -> None:
         """Show the scene as it is now."""
-        if self._live is not None:
-            self._live.update(self._picture(scene, seen, now_ms, act), refresh=True)
-        elif not self._quiet:
-            self._lines(scene, now_ms)
-
-    def _lines(self, scene: Scene, now_ms: int) -> None:
-        for at_ms, says, _ in scene.log[self._told :]:
-            self._console.print(f"{at_ms / 1000:6.1f} s  {says}", markup=False, soft_wrap=True)
-        self._told = len(scene.log)
-        elapsed_s = (now_ms - scene.began_ms) / 1000
-        if elapsed_s - self._summed_s >= 5:
-            self._summed_s = elapsed_s
-            grants = ", ".join(f"{w.name} {w.grants}" for w in scene.writers.values())
-            self._console.print(f"{elapsed_s:6.1f} s  grants: {grants}", markup=False)
+        self._screen.show(
+            lambda: self._picture(scene, seen, now_ms, act),
+            scene.log,
+            lambda: _summary(scene),
+            elapsed_s=(now_ms - scene.began_ms) / 1000,
+        )
 
     def _picture(self, scene: Scene, seen: Inspection | None, now_ms: int, act: str) -> Panel:
-        room = self._console.height - _LINES_ABOVE_LOG - 2
-        shown = max(2, min(_LOG_SHOWN_MAX, room))
-        log = Text("\n").join(
-            Text.assemble((f"{at_ms / 1000:6.1f} s  ", "dim"), (says, style))
-            for at_ms, says, style in scene.log[-shown:]
-        )
+        log = self._screen.latest(scene.log, lines_above=_LINES_ABOVE_LOG, most=_LOG_SHOWN_MAX)
         parts: list[RenderableType] = [_lock_line(scene, seen, self._lease), Text()]
         parts += [_writers(scene), Text(), *_counters(scene), _handovers(scene), Text(), log]
         title = f"tidelock lock demo   {(now_ms - scene.began_ms) / 1000:5.1f} s   {act}"
         return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
+
+
+def _summary(scene: Scene) -> str:
+    return "grants: " + ", ".join(f"{w.name} {w.grants}" for w in scene.writers.values())
 
 
 def _lock_line(scene: Scene, seen: Inspection | None, lease: Lease) -> Text:

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from typing import Self
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
 from tidelock.lock.inspect import Inspection, inspect_lock
+from tidelock.ops.fleet.pacing import Pacing
 from tidelock.ops.lockdemo.board import Board
 from tidelock.ops.lockdemo.counters import FencedCounter, PlainCounter
 from tidelock.ops.lockdemo.journal import Did, JournalReader
@@ -65,6 +65,7 @@ class Director:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._readers: dict[str, JournalReader] = {}
         self._act = ""
+        self._pacing = Pacing(clock, self._tick, _TICK_MS)
         self._checks: list[Check] = []
         (folder / "journals").mkdir()
 
@@ -106,18 +107,18 @@ class Director:
         """Run the whole demo and judge it."""
         plan, scene = self._plan, self._scene
         self._act = "writers start"
-        started = self._until(lambda: len(scene.grants()) >= 3, _START_MS_MAX)
+        started = self._pacing.until(lambda: len(scene.grants()) >= 3, _START_MS_MAX)
         self._check(started, "the writers started and took the lock in turn")
         if started:
             self._act = "writers contend"
-            self._for(plan.warm_up_s)
+            self._pacing.lasting(plan.warm_up_s)
             self._kill_a_holder()
             self._act = "writers contend"
-            self._for(plan.calm_s)
+            self._pacing.lasting(plan.calm_s)
             self._stop_a_holder()
             self._act = "writers contend"
             spent_s = (self._now_ms() - scene.began_ms) / 1000
-            self._for(max(plan.calm_s, plan.seconds - spent_s))
+            self._pacing.lasting(max(plan.calm_s, plan.seconds - spent_s))
         self._finish()
         return self._outcome()
 
@@ -145,14 +146,14 @@ class Director:
         took_ms = self._taken_over(name)
         # Two more increments, so that what the sleeper is about to write is out of date.
         wrote = self._scene.count(Did.WROTE)
-        moved = took_ms is not None and self._until(
+        moved = took_ms is not None and self._pacing.until(
             lambda: self._scene.count(Did.WROTE) >= wrote + 2, self._plan.takeover_ms_max
         )
         writer.stopped = False
         self._act = "the sleeper wakes"
         self._processes[name].send_signal(signal.SIGCONT)
         self._scene.tell(self._now_ms(), f"SIGCONT to {name}: it goes on where it was", "red")
-        refused = moved and self._until(
+        refused = moved and self._pacing.until(
             lambda: self._scene.count(Did.REFUSED, name) > 0, self._plan.takeover_ms_max
         )
         lost = self._scene.count(Did.LOST, name) > 0
@@ -179,14 +180,16 @@ class Director:
                 process.send_signal(signal.SIGCONT)
             return False
 
-        self._until(try_it, self._plan.takeover_ms_max)
+        self._pacing.until(try_it, self._plan.takeover_ms_max)
         return caught[0] if caught else None
 
     def _taken_over(self, name: str) -> int | None:
         """Wait until another writer is granted the lock; return how long that took."""
         began_ms, grants = self._now_ms(), len(self._scene.grants())
         self._act = f"{name} is gone, its lease runs out"
-        if not self._until(lambda: len(self._scene.grants()) > grants, self._plan.takeover_ms_max):
+        if not self._pacing.until(
+            lambda: len(self._scene.grants()) > grants, self._plan.takeover_ms_max
+        ):
             return None
         taker = self._scene.grants()[grants]
         took_ms = taker.at_ms - began_ms
@@ -200,7 +203,7 @@ class Director:
             if process.stdin is not None:
                 process.stdin.close()
         alive = [p for name, p in self._processes.items() if not self._scene.writers[name].killed]
-        ended = self._until(lambda: all(p.poll() is not None for p in alive), _END_MS_MAX)
+        ended = self._pacing.until(lambda: all(p.poll() is not None for p in alive), _END_MS_MAX)
         self._check(
             ended and all(p.returncode == 0 for p in alive), "every other writer ended well"
         )
@@ -224,20 +227,6 @@ class Director:
 
     def _check(self, passed: bool, says: str) -> None:  # noqa: FBT001 - reads as a sentence
         self._checks.append(Check(passed, says))
-
-    def _for(self, duration_s: float) -> None:
-        self._until(lambda: False, duration_s * 1000)
-
-    def _until(self, condition: Callable[[], bool], at_most_ms: float) -> bool:
-        """Play on until `condition` holds; return whether it did within `at_most_ms`."""
-        until_ms = self._now_ms() + at_most_ms
-        while True:
-            self._tick()
-            if condition():
-                return True
-            if self._now_ms() >= until_ms:
-                return False
-            self._clock.sleep_ms(_TICK_MS)
 
     def _tick(self) -> None:
         self._read_journals()
