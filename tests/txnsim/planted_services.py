@@ -211,9 +211,7 @@ PLANTS = (
     Plant(a_service_is_not_judged_by_what_writers_did, ("S4", "S5", "G10", "G7")),
     Plant(a_clean_forgets_what_pending_plans_read, ("S3",), 300),
     Plant(a_clean_deletes_the_newest_version, ("S3",)),
-    Plant(
-        the_archive_goes_past_a_pending_plan, ("S7", "DataCorrupt"), 400, pauses=True, archives=True
-    ),
+    Plant(the_archive_goes_past_a_pending_plan, ("S7", "G1"), 1_500, pauses=True, archives=True),
     Plant(nothing_is_written_to_the_history, ("S7", "T13"), 200, archives=True),
     Plant(files_of_a_dead_attempt_stay, ("G14",), 400, pauses=True),
     Plant(a_compaction_that_was_overtaken_stays_for_ever, ("S10",)),

@@ -22,8 +22,15 @@ from tidelock.testing.txnsim.services.terms import draw_terms
 SCHEDULES = 5_000
 CHUNK = 1_000
 
-ONCE_FAILED = (2693, 3245)
-"""A time that two had, and one that was archived past before it was announced."""
+ONCE_FAILED = (2693, 3245, 3284, 3516, 4705)
+"""A time that two had, and one that was archived past before it was announced.
+
+A time that was given back while its plan could still land. A plan that was removed by a clean that
+slept, from whoever had claimed it since. A file that landed after its plan was archived.
+"""
+
+WITH_A_GHOST = 2505
+"""An entry behind the boundary is created again, which happens in one schedule of a thousand."""
 
 
 @pytest.mark.timeout(900)
@@ -33,9 +40,16 @@ def test_every_promise_holds_with_services_and_every_fault_strikes(start: int) -
     print(tally.table())
     print(tally.summary())
     assert not tally.failures, "\n" + "\n".join(tally.failures)
-    assert not [fault.value for fault in Fault if not tally.fired[fault]]
+    common = [fault for fault in Fault if fault is not Fault.GHOST]
+    assert not [fault.value for fault in common if not tally.fired[fault]]
     assert tally.commits > 5 * CHUNK
     assert tally.services > 2 * CHUNK
+
+
+def test_the_rarest_fault_strikes_and_every_promise_holds() -> None:
+    tally = run_part(Campaign(WITH_A_GHOST, 1, services=True))
+    assert not tally.failures
+    assert tally.fired[Fault.GHOST]
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)

@@ -24,7 +24,7 @@ from tidelock.table.filegroup.view import (
 from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import load_properties
 from tidelock.table.timeline.active import ActiveTimeline, load_timeline
-from tidelock.table.timeline.archive import Archive
+from tidelock.table.timeline.archive import Archive, ArchivedInstant
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, query_time
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
@@ -159,6 +159,17 @@ class TableSnapshot:
                     return commit.schema_json
         return self.properties.create_schema or None
 
+    def commit_of(self, requested: str) -> CommitMetadata | None:
+        """Return what a completed write recorded, on the timeline or in the history.
+
+        None if neither knows it. Raises: `DataCorrupt`.
+        """
+        for instant in self.timeline.writes():
+            if instant.requested == requested:
+                return self.timeline.commit(instant)
+        old = self.archive.write(requested)
+        return None if old is None else self._archived_commit(old)
+
     @cached_property
     def archive(self) -> Archive:
         """The part of the timeline that was archived."""
@@ -232,15 +243,17 @@ class TableSnapshot:
         done = [f for f in files if isinstance(f, BaseFile) and seen.completion(f.instant)]
         strays: set[DataFile] = set()
         for same in twins(done):
-            instant = next(
-                (i for i in self.timeline.writes() if i.requested == same[0].instant), None
-            )
-            if instant is None:
+            commit = self.commit_of(same[0].instant)
+            if commit is None:
                 continue
-            stats = self.timeline.commit(instant).partition_to_write_stats
+            stats = commit.partition_to_write_stats
             named = {stat.path for stat in stats.get(same[0].partition, ())}
             strays.update(file for file in same if file.key not in named)
         return [file for file in files if file not in strays] if strays else files
+
+    def _archived_commit(self, old: ArchivedInstant) -> CommitMetadata:
+        where = f"{self.store.uri}/{self.properties.history_folder} {old.requested}"
+        return decode(_kind(old.action), old.metadata, where=where)
 
     def _written(self, begin: str, end: str) -> tuple[frozenset[str], list[WrittenFile]]:
         """Return the request times of the writes in the range, and what they wrote and kept."""
@@ -265,9 +278,7 @@ class TableSnapshot:
             # What was requested before the timeline's start has been archived, if it was there.
             for old in self.archive.instants(after=begin, until=end):
                 if old.action.writes_data:
-                    where = f"{self.store.uri}/{self.properties.history_folder} {old.requested}"
-                    kind = _kind(old.action)
-                    yield old.requested, old.completion, decode(kind, old.metadata, where=where)
+                    yield old.requested, old.completion, self._archived_commit(old)
         for instant in self.timeline.writes():
             if begin < instant.completion <= end:
                 yield instant.requested, instant.completion, self.timeline.commit(instant)

@@ -64,7 +64,10 @@ def spark() -> Iterator[SparkSession]:
                 "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
                 "spark.sql.shuffle.partitions": "2",
                 "spark.jars": ",".join(map(str, installed_connector())),
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.driver.extraJavaOptions": (
+                    # Derby, the database of some tests, logs to the current folder unless told.
+                    f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={scratch}"
+                ),
             },
         )
         session.sparkContext.setLogLevel("OFF")

@@ -107,10 +107,11 @@ def append(
         )
         yield CheckHeld()
         came = yield from _create(entry)
-        if isinstance(fact, Plan | Undo) and (not isinstance(came, Entry) or came.nonce != nonce):
-            yield from give_name_back(time, nonce)
         if isinstance(came, Unknown):
+            # It may land yet, so a plan's time stays reserved: a write must not take it (C63).
             return Doubtful(trusted, entry.position, came)
+        if isinstance(fact, Plan | Undo) and (came is None or came.nonce != nonce):
+            yield from give_name_back(time, nonce)
         try:
             settled = yield from _settled(view, entry, came)
         except TidelockError as error:

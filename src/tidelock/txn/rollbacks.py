@@ -62,6 +62,8 @@ class Intent:
     complete: bool = False
     forced: bool = False
     reason: str = ""
+    attempt: int | None = None
+    """The last attempt at the plan that is undone, if that was found dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,9 @@ def schedule_undo(
         reason=intent.reason,
     )
     view = yield from ledger.view_steps()
-    result = yield from decide_plan(view, fact, base=intent.base, seen=seen, owner=home.owner)
+    result = yield from decide_plan(
+        view, fact, base=intent.base, seen=seen, owner=home.owner, attempt=intent.attempt
+    )
     ledger.adopt(result.view)
     match result:
         case Declined(why=why):
@@ -167,6 +171,7 @@ def remove_plan(
         home.ledger.fold.position,
         forced=forced,
         reason="given up",
+        attempt=plan.attempt,
     )
     found = yield from schedule_undo(home, intent)
     if isinstance(found, Doubtful):

@@ -18,6 +18,8 @@ from tidelock.base.errors import (
 from tidelock.base.outcome import Unknown
 from tidelock.store.contract import ObjectMeta
 from tidelock.table.filegroup.view import GroupId
+from tidelock.table.snapshot import TableSnapshot
+from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.instant import Action, Instant, parse_instant
 from tidelock.txn import heartbeat as heartbeats
 from tidelock.txn import turns
@@ -31,9 +33,9 @@ from tidelock.txn.entry import Commit, Entry, Rollback, Turn
 from tidelock.txn.fold import Evidence, Fold, Pending
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import heartbeat_key
-from tidelock.txn.planning import release_plan
+from tidelock.txn.planning import release_plan, remove_attempts
 from tidelock.txn.rules import Candidate
-from tidelock.txn.undoing import decide, remove_announcement, remove_files
+from tidelock.txn.undoing import attempt_of, decide, remove_announcement, remove_files
 from tidelock.txn.undorecords import Undone
 from tidelock.txn.verdict import Party, Report
 from tidelock.txn.view import View
@@ -137,6 +139,7 @@ class Transaction:
         elif isinstance(result, Unknown):
             # Should nobody ever ask again, the write must not look alive for ever.
             home.beating.drop(self.instant)
+            self._remove_late()
         return result
 
     def commit_steps(
@@ -180,7 +183,11 @@ class Transaction:
         )
         home = self._home
         home.beating.drop(self.instant)
-        undone = home.ledger.run(self.rollback_steps(fact, known))
+        try:
+            undone = home.ledger.run(self.rollback_steps(fact, known))
+        except Conflict:
+            self._remove_late()
+            raise
         home.observing.rolled_back(self.instant, fact.reason)
         return undone
 
@@ -287,6 +294,23 @@ class Transaction:
         undone = yield from remove_files(self.instant, marked=marked, known=known)
         yield from remove_announcement(self.instant, self._begun.instant.action, folder=folder)
         return undone
+
+    def _remove_late(self) -> None:
+        """Remove what this attempt wrote after another one completed the plan (C98).
+
+        The ledger may have folded that away, and the archive may have swept before the files came.
+        What completed names its files, so it tells whose they are, however old it is.
+        """
+        home, fold = self._home, self._home.ledger.view.fold
+        if self._plan is None or self.instant in fold.plans or self.instant in fold.void:
+            return
+        try:
+            timeline = load_timeline(home.store, home.properties.timeline_folder)
+            done = TableSnapshot(home.store, home.properties, timeline).commit_of(self.instant)
+            if done is not None and self.attempt not in map(attempt_of, done.paths):
+                home.ledger.run(remove_attempts(self.instant, (self.attempt,)))
+        except TidelockError as error:
+            logger.warning("files of %s may be left: %s", self.instant, error)
 
     def _decide(self, draft: CommitDraft, cleared: Collection[int]) -> Steps[CommitResult]:
         home = self._home

@@ -38,12 +38,12 @@ def decide(
 
 
 def decide_plan(
-    view: View, fact: Undo, *, base: int, seen: Evidence, owner: str
+    view: View, fact: Undo, *, base: int, seen: Evidence, owner: str, attempt: int | None = None
 ) -> Steps[Appended | Declined[str] | Doubtful]:
     """Append a plan to undo instants, made of the table at position `base`.
 
     C85: what was complete is taken back only as it was found: whatever was committed or planned
-    since may stand on it.
+    since may stand on it. `attempt` is the last one at a pending plan that was found dead.
     """
     older = (yield from history(view, base)) if fact.complete else ()
     first = view.position
@@ -52,6 +52,10 @@ def decide_plan(
         problem = lawful(fact, now.fold, seen, owner=owner)
         if problem is not None:
             return No(problem)
+        for plan in () if attempt is None else map(now.fold.plans.get, fact.instants):
+            # C69: whoever claimed it since was not looked at, and may be alive.
+            if plan is not None and plan.attempt != attempt:
+                return No(f"{plan.instant} was claimed by others since")
         entries = older if now.position == first else now.since(base)
         if fact.complete and (entries is None or base < now.fold.boundary):
             return No("more was committed since it was planned than is remembered")

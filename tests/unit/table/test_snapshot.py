@@ -148,6 +148,15 @@ def test_the_stray_file_of_a_retried_task_is_left_aside() -> None:
     assert files(table.open().slices()) == [[base("f", 10)]]
 
 
+def test_the_history_tells_which_twin_of_an_archived_write_counts() -> None:
+    table = Built()
+    stray = base("f", 10, token=WriteToken(0, 1, 0))
+    old = table.commit(10, 11, [base("f", 10)], stray=[stray])
+    table.commit(20, 21)
+    archive(table, old)
+    assert files(table.open().slices()) == [[base("f", 10)]]
+
+
 def test_twins_that_no_commit_tells_apart_are_refused() -> None:
     table = Built()
     stray = base("f", 10, token=WriteToken(0, 1, 0))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.doubles import ScriptedStore
 from tests.unit.txn.bench import PARTITION, Bench, draft, groups
-from tidelock.base.errors import Conflict
-from tidelock.store.contract import Create
+from tidelock.base.errors import Conflict, OutcomeUnknown, StoreUnreachable
+from tidelock.base.outcome import Landed
+from tidelock.store.contract import Create, Unclear
 from tidelock.table.naming import WriteToken, base_name
 from tidelock.table.timeline.instant import Action, State
 from tidelock.table.timeline.metadata import CompactionPlan, OperationType
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
+from tidelock.txn.entry import entry_key
 from tidelock.txn.fold import Pending
 from tidelock.txn.planning import NotClaimed, Why
 from tidelock.txn.transaction import Transaction
@@ -191,6 +194,56 @@ def test_a_removable_plan_is_removed_when_it_is_old_or_its_executor_died() -> No
     assert clean.remove_plan(plan.instant, delay_ms=3_600_000) is None, "begun, and dead"
     assert isinstance(work.commit(compaction()), Overtaken)
     assert bench.pending() == ()
+
+
+@pytest.mark.parametrize("asleep_at", range(16))
+def test_wherever_a_remover_slept_a_plan_that_was_claimed_since_stays(asleep_at: int) -> None:
+    """C69: it sleeps until its own heartbeat is dead, and somebody claims the plan meanwhile."""
+    bench = Bench(OCC)
+    home, clean = bench.writer(), bench.writer()
+    plan = planned(bench, home, removable=True)
+    bench.clock.advance(1_000)
+    steps = clean.remove_plan_steps(plan.instant, delay_ms=0)
+    done, reply, is_over = 0, None, False
+    work: Transaction | NotClaimed | None = None
+    while not is_over:
+        if done == asleep_at:
+            bench.clock.advance(DEAD_MS)
+            work = home.claim(plan.instant, COMPACT, markers=False)
+        try:
+            effect = steps.send(reply)
+        except StopIteration:
+            is_over = True
+        else:
+            reply = clean.ledger.world._answer(effect, None)
+            done += 1
+    if isinstance(work, Transaction):
+        assert isinstance(work.commit(compaction()), Committed)
+    else:
+        assert plan.instant not in home.ledger.refresh().plans
+
+
+def test_the_time_of_a_plan_in_doubt_stays_reserved() -> None:
+    """C63: its entry lands when a writer has begun in the same millisecond."""
+    bench = Bench(OCC)
+    bench.commit_one(bench.writer(), "a")
+    store = ScriptedStore(bench.store)
+    home = bench.writer(store)
+    base = home.ledger.refresh()
+
+    def unheard(_: object) -> Unclear:
+        store.gets.append(StoreUnreachable("no network"))
+        return Unclear("time-out")
+
+    store.puts.extend([None, unheard])
+    with pytest.raises(OutcomeUnknown):
+        home.schedule(Action.COMPACTION, CompactionPlan(), groups("a"), base=base)
+    write = bench.begin(bench.writer())
+    late = bench.store.put(entry_key(base.position + 1), store.bodies[-1], Create())
+    assert isinstance(late, Landed)
+    (instant,) = home.ledger.refresh().plans
+    assert instant != write.instant
+    assert isinstance(write.commit(draft(touched=("b",))), Committed)
 
 
 def test_recovery_never_touches_a_plan() -> None:

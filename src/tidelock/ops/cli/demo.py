@@ -75,7 +75,13 @@ def demo(
         output.remark(f"without Spark writers and SQL: {missing}")
     plan = replace(Plan(dict(programs)), calm_s=seconds / 2)
     with Stopping(), demo_folder(keep=keep) as folder:
-        articles = Articles(str(folder / "orders"), options={**BRISK, **_LOCKED})
+        articles = Articles(
+            # Gently: three JVMs start beside the Python programs, perhaps on two cores.
+            str(folder / "orders"),
+            options={**BRISK, **_LOCKED},
+            pause_ms=250,
+            service_pause_ms=1_000,
+        )
         board = Board(output.console(), quiet=as_json)
         with Crew(folder, articles) as crew, board:
             outcome = Director(plan, crew, board, SystemClock()).play()

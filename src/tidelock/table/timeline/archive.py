@@ -114,6 +114,14 @@ class Archive:
             if row["action"] in _ACTIONS
         }
 
+    def write(self, requested: str) -> ArchivedInstant | None:
+        """Return the write requested at a time; None if the history has none."""
+        for table in self._tables(lambda file: file.first <= requested <= file.last):
+            for row in table.filter(pc.equal(table["instantTime"], requested)).to_pylist():
+                if _writes(row["action"]):
+                    return _archived(row)
+        return None
+
     def _among(self, times: Collection[str]) -> Iterator[dict[str, Any]]:
         for table in self._tables(
             lambda file: any(file.first <= time <= file.last for time in times),
