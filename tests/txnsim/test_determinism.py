@@ -46,6 +46,12 @@ def test_a_seed_repeats_itself_in_another_process(hash_seed: str) -> None:
     assert done.stdout.strip() == hash_of_traces()
 
 
+def test_a_seed_repeats_itself_under_any_process_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = hash_of_traces()
+    monkeypatch.setattr(os, "getpid", lambda: 4_194_303)
+    assert hash_of_traces() == told
+
+
 def test_the_trace_changes_nothing() -> None:
     for seed in SEEDS:
         plain, traced = run_schedule(seed), run_schedule(seed, trace=[])

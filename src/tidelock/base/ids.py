@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
+import socket
 import uuid
 from typing import Protocol
 
@@ -17,6 +19,10 @@ class IdSource(Protocol):
 
     def jitter(self) -> float:
         """Return a number in [0, 1) for spreading retries; not for secrets."""
+        ...
+
+    def process(self) -> tuple[str, int]:
+        """Return the host and the number by which an operator finds this process."""
         ...
 
 
@@ -35,6 +41,10 @@ class SystemIds:
         """Return a number in [0, 1)."""
         return self._random.random()
 
+    def process(self) -> tuple[str, int]:
+        """Return the host and the process id; a forked child has its own."""
+        return socket.gethostname(), os.getpid()
+
 
 class SeededIds:
     """The same names and the same jitter for the same seed."""
@@ -50,3 +60,7 @@ class SeededIds:
     def jitter(self) -> float:
         """Return the next number in [0, 1) of this seed."""
         return self._random.random()
+
+    def process(self) -> tuple[str, int]:
+        """Return the same process everywhere: real numbers have more or fewer digits."""
+        return "simulated", 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -385,6 +383,7 @@ class Transactions:
 
     def heartbeat(self, operation: str, *, markers: bool) -> Heartbeat:
         """Return what this process's heartbeats say, but for the instant's own fields."""
+        host, pid = self.ids.process()
         return Heartbeat(
             owner=self.owner,
             attempt=0,
@@ -393,8 +392,8 @@ class Transactions:
             misses=self.settings.heartbeat_misses,
             since_epoch_ms=0,
             operation=operation,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=host,
+            pid=pid,
             markers=markers,
             lock=self.lock.name,
             mode=self.settings.mode.value,

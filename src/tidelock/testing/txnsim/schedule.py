@@ -68,7 +68,7 @@ def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
     scene = Scene(plan, rng, trace)
     if trace is not None:
         trace.append(f"{plan}")
-    with quiet("tidelock.txn"):
+    with quiet():
         try:
             scene.play()
         except Exception as error:
@@ -244,9 +244,9 @@ class Scene:
 
 
 @contextmanager
-def quiet(name: str) -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep what production code would tell an operator out of thousands of runs."""
-    logger = logging.getLogger(name)
+    logger = logging.getLogger("tidelock")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

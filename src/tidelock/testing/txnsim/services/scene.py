@@ -42,7 +42,7 @@ def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
     scene = ServiceScene(plan, terms, rng, trace)
     if trace is not None:
         trace.append(f"{plan} {terms}")
-    with quiet("tidelock"), _kept_entries(terms.kept_entries):
+    with quiet(), _kept_entries(terms.kept_entries):
         try:
             scene.play()
         except Exception as error:
