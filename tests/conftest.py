@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,17 @@ settings.register_profile(
 settings.load_profile("gate")
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """Take back what a command run in this process did to the log: its stream closes with it."""
+    ours = logging.getLogger("tidelock")
+    handlers, level, propagate = list(ours.handlers), ours.level, ours.propagate
+    yield
+    ours.handlers[:] = handlers
+    ours.setLevel(level)
+    ours.propagate = propagate
 
 
 @pytest.hookimpl(trylast=True)
