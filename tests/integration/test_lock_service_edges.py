@@ -429,7 +429,7 @@ def test_an_unhealthy_application_loses_its_locks(tmp_path: Path) -> None:
             http.lock("r", ttl="1s")
             eventually(lambda: http.status("r")["expiresInMs"] is None)
             answers[0] = 500
-            eventually(lambda: not http.status("r")["locked"], within_s=5)
+            eventually(lambda: not http.status("r")["locked"], within_s=15)
             http.close()
         app.shutdown()
 
