@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ settings.register_profile(
 settings.load_profile("gate")
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C even if started in the background, so that the programs under test do as well."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
