@@ -24,7 +24,7 @@ from tidelock.engine.spark.write import SparkWriter
 from tidelock.kernel.prepare import PrepareRule
 
 SPREAD = {"driver_work_bytes_max": 0}
-LARGE = {"collected_bytes_max": 0, "driver_bytes_max": 0}
+LARGE = {"collected_bytes_max": 0, "driver_bytes_max": 0, "files_bytes_max": 0}
 
 Work = Callable[..., Any]
 

@@ -6,12 +6,16 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sqlkit import Sql, sql_in
 from tidelock.base.errors import InvalidInput
 from tidelock.engine.spark.write import SparkWriter
+from tidelock.operation.moment import Moment
+from tidelock.pipeline.sql import meeting
+from tidelock.pipeline.sql.meeting import Meeting, Met
 from tidelock.pipeline.sql.merging import Merging
 from tidelock.store.address import StoreAddress
 
@@ -159,10 +163,18 @@ def test_a_merge_does_to_each_row_what_its_first_clause_says(
 ) -> None:
     if number in WITHOUT_JOIN:
         monkeypatch.delattr(Merging, "compute")
+    merged_as_plain_spark_does(sql, number)
+
+
+def merged_as_plain_spark_does(sql: Sql, number: int) -> None:
+    """Merge into a table, and compare it with a full join of plain copies."""
     clauses, kept, n, label = MERGES[number]
     name = filled(sql, "cow" if number % 2 else "mor", drawn(10 + number, 30, 50))
-    source = [(i, d, v, w) for i, d, v, w in drawn(20 + number, 25, 50)]
-    sql.spark.createDataFrame(source, COLUMNS).createOrReplaceTempView("merge_source")
+    kinds = (pa.int64(), pa.string(), pa.int32(), pa.string())
+    columns = zip(*drawn(20 + number, 25, 50), strict=True)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    source = pa.table(arrays, names=NAMES.split(", "))
+    sql.spark.createDataFrame(source).createOrReplaceTempView("merge_source")
     wanted = expected(
         sql,
         "SELECT coalesce(id, sid), coalesce(day, sday), n2, name2 FROM (SELECT *,"
@@ -171,6 +183,40 @@ def test_a_merge_does_to_each_row_what_its_first_clause_says(
     )
     sql(f"MERGE INTO {name} t USING merge_source s ON t.id = s.id AND t.day = s.day {clauses}")
     assert sql.rows(name, NAMES) == wanted
+
+
+@pytest.mark.parametrize("where", ["in the driver", "by Spark", "by Spark, too many", "by a join"])
+def test_a_merge_is_the_same_wherever_the_rows_that_it_meets_are_found(
+    sql: Sql, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Met | None] = []
+    original = Meeting.rows
+
+    def watched(self: Meeting, now: Moment, names: list[str]) -> Met | None:
+        found.append(None if where == "by a join" else original(self, now, names))
+        return found[-1]
+
+    monkeypatch.setattr(Meeting, "rows", watched)
+    if where == "by Spark":
+        monkeypatch.setattr(meeting, "is_local_master", lambda _: False)
+    if where == "by Spark, too many":
+        monkeypatch.setattr(meeting, "MET_BYTES_MAX", 0)
+    merged_as_plain_spark_does(sql, 0)
+    (met,) = found
+    assert (met is not None and met.few) == (where == "in the driver")
+
+
+def test_a_source_that_is_another_every_time_is_looked_at_once(sql: Sql) -> None:
+    name = filled(sql, "cow", [(i, "d1", 0, "a") for i in range(8)])
+    drawn_ids = "(SELECT id, rand() AS x FROM range(100) WHERE rand() < 0.2)"
+    sql(
+        f"MERGE INTO {name} t USING {drawn_ids} s ON t.id = s.id"
+        " WHEN MATCHED THEN UPDATE SET n = t.n + 1"
+        " WHEN NOT MATCHED THEN INSERT (id, day, n) VALUES (s.id, 'd1', 1)"
+    )
+    found = sql.rows(name, "id, n")
+    assert len({row[0] for row in found}) == len(found)
+    assert {row[0] for row in found} >= set(range(8))
 
 
 def test_a_merge_of_two_source_rows_into_one_is_refused_and_changes_nothing(sql: Sql) -> None:

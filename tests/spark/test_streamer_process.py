@@ -78,11 +78,14 @@ def test_a_continuous_run_ends_between_two_batches(spark: SparkSession, tmp_path
     streamer = Streamer(spark, wanted)
     totals = run_on(streamer, stop=told, tell=told)
     assert (totals.batches, totals.rows) == (2, 2)
-    assert streamer.metrics.snapshot().counters == {
+    told_of = streamer.metrics.snapshot()
+    assert told_of.counters == {
         "streamer.batches": 2,
         "streamer.rows": 2,
         "streamer.malformed": 0,
     }
+    assert set(told_of.gauges) == {"streamer.limit", "streamer.lag"}
+    assert told_of.timers["streamer.batch"].count == 2
     streamer.close()
 
 
@@ -153,6 +156,7 @@ def test_a_batch_that_another_streamer_wrote_is_not_counted_as_ones_own(
     first.close()
     assert totals.batches == 0
     assert [event.repeated for event in told.events if isinstance(event, Synced)] == [True]
+    assert late.metrics.snapshot().counters == {"streamer.batches.repeated": 1}
     with tl.Table.open(wanted.target_base_path) as table:
         assert table.read().num_rows == 1
 

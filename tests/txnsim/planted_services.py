@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tidelock.table.timeline.archive import Archive
+from tidelock.tableservice import adopting
 from tidelock.tableservice.archive import execute as archiving
 from tidelock.tableservice.archive import plan as archive_plan
 from tidelock.tableservice.clean import execute as clean
@@ -16,7 +17,16 @@ from tidelock.tableservice.clean import plan as clean_plan
 from tidelock.tableservice.clean.plan import Kept
 from tidelock.testing.txnsim.plan import Fault, Plan
 from tidelock.testing.txnsim.services.terms import Terms
-from tidelock.txn import appending, committing, fold, planning, rollbacks, transaction, transactions
+from tidelock.txn import (
+    appending,
+    committing,
+    fold,
+    planning,
+    recovery,
+    rollbacks,
+    transaction,
+    transactions,
+)
 from tidelock.txn.committing import Judge
 from tidelock.txn.effects import Delete, Head, Steps
 from tidelock.txn.fold import Fold
@@ -32,7 +42,8 @@ class Plant:
     """A mistake, how complaints about it begin, and within how many schedules one must come.
 
     With `needs`, only schedules with these faults are run and counted; `pauses` are those where
-    processes often stand still, for longer than a heartbeat lives; `archives`, with an archive.
+    processes often stand still, for longer than a heartbeat lives; `archives`, with an archive;
+    with `java`, somebody without a ledger is there.
     """
 
     bug: Callable[[Patch], None]
@@ -41,6 +52,7 @@ class Plant:
     needs: tuple[Fault, ...] = ()
     pauses: bool = False
     archives: bool = False
+    java: bool = False
 
     def takes(self, plan: Plan, terms: Terms) -> bool:
         """Tell whether a schedule is one that counts."""
@@ -188,12 +200,39 @@ def files_of_a_dead_attempt_stay(patch: Patch) -> None:
         markers = yield from true(instant, metadata, **{**options, "attempt": -1})
         return markers
 
+    def unswept(_home: Any, **_options: Any) -> Steps[tuple[str, ...]]:
+        yield Head(heartbeat_key("0"))
+        return ()
+
     patch.setattr(planning, "remove_attempts", nothing)
     patch.setattr(transaction, "remove_strays", strays)
+    patch.setattr(recovery, "sweep_marked", unswept)
 
 
 def a_compaction_that_was_overtaken_stays_for_ever(patch: Patch) -> None:
     patch.setattr(transactions.Transactions, "remove_plan", lambda *_, **__: "left")
+
+
+def a_plan_of_java_is_not_compared_with_the_table(patch: Patch) -> None:
+    patch.setattr(adopting, "_fault", lambda *_values: None)
+
+
+def what_came_since_a_plan_was_looked_at_is_forgotten(patch: Patch) -> None:
+    """Also when it is committed: a clustering has the same file groups in its footprint."""
+    patch.setattr(planning, "_changes", lambda *_values: False)
+
+
+def what_java_left_of_an_attempt_stays(patch: Patch) -> None:
+    def nothing(instant: str) -> Steps[tuple[str, ...]]:
+        yield Head(heartbeat_key(instant))
+        return ()
+
+    patch.setattr(planning, "_everything_of", nothing)
+
+
+def the_heartbeat_of_java_is_not_looked_at(patch: Patch) -> None:
+    a_plan_is_claimed_without_a_look_at_the_heartbeat(patch)
+    patch.setattr(adopting, "_check_alone", lambda *_values: None)
 
 
 PLANTS = (
@@ -215,4 +254,8 @@ PLANTS = (
     Plant(nothing_is_written_to_the_history, ("S7", "T13"), 200, archives=True),
     Plant(files_of_a_dead_attempt_stay, ("G14",), 400, pauses=True),
     Plant(a_compaction_that_was_overtaken_stays_for_ever, ("S10",)),
+    Plant(a_plan_of_java_is_not_compared_with_the_table, ("S4", "S5", "G10"), 400, java=True),
+    Plant(what_came_since_a_plan_was_looked_at_is_forgotten, ("S4", "S5", "G10"), 400, java=True),
+    Plant(what_java_left_of_an_attempt_stays, ("G14", "T13", "DataCorrupt"), 400, java=True),
+    Plant(the_heartbeat_of_java_is_not_looked_at, ("S2",), 200, java=True),
 )

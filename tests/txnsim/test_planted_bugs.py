@@ -12,7 +12,7 @@ faults that a bug needs are not counted):
     new keys are not compared                               60  T4
     a writer publishes its own commit first                 30  T7
     nobody helps                                             4  T7
-    a roll back is not decided in the ledger                94  T4
+    a roll back is not decided in the ledger               291  T12
     a completion may lie before its request                  2  T2
     entry times come from the clock alone                    2  T2
     what was rolled back may be committed                    4  T3

@@ -29,6 +29,9 @@ A time that was given back while its plan could still land. A plan that was remo
 slept, from whoever had claimed it since. A file that landed after its plan was archived.
 """
 
+ONCE_FAILED_BESIDE_JAVA = (10220,)
+"""A log file that came after a plan, and had completed before it by a clock that was late."""
+
 WITH_A_GHOST = 2505
 """An entry behind the boundary is created again, which happens in one schedule of a thousand."""
 
@@ -46,6 +49,14 @@ def test_every_promise_holds_with_services_and_every_fault_strikes(start: int) -
     assert tally.services > 2 * CHUNK
 
 
+@pytest.mark.timeout(300)
+def test_every_promise_holds_with_somebody_without_a_ledger_beside_the_services() -> None:
+    tally = run_part(Campaign(0, 250, services=True, java=True))
+    print(tally.summary())
+    assert not tally.failures, "\n" + "\n".join(tally.failures)
+    assert tally.services > 250
+
+
 def test_the_rarest_fault_strikes_and_every_promise_holds() -> None:
     tally = run_part(Campaign(WITH_A_GHOST, 1, services=True))
     assert not tally.failures
@@ -55,6 +66,11 @@ def test_the_rarest_fault_strikes_and_every_promise_holds() -> None:
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
     assert run_schedule(seed).violations == ()
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED_BESIDE_JAVA)
+def test_a_seed_that_once_failed_beside_java_holds(seed: int) -> None:
+    assert run_schedule(seed, java=True).violations == ()
 
 
 def test_a_seed_repeats_itself() -> None:
@@ -94,6 +110,6 @@ def _schedules(plant: Plant) -> Iterator[tuple[int, Outcome]]:
         tries += 1
         if tries > plant.within:
             return
-        yield tries, run_schedule(seed)
+        yield tries, run_schedule(seed, java=plant.java)
         if tries % 16 == 0:
             gc.collect()

@@ -91,6 +91,11 @@ Doomed = Callable[[], str | None]
 class WriteEngine(Protocol):
     """Runs the kernel over the rows of a write. It is made for one table's store."""
 
+    @property
+    def tries_twice(self) -> bool:
+        """Whether a task may run more than once, and leave files that no result names."""
+        ...
+
     def schema(self, data: object) -> pa.Schema:
         """Return the columns of a user's data, as Arrow sees them. Raises: `InvalidInput`."""
         ...

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,6 +37,9 @@ from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
 S = TypeVar("S")
 T = TypeVar("T")
 
+SORTED_ROWS: Final = 32 * 1024
+"""Rows that are sorted by slot together: more would leave the processor's cache on the way."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalWriter:
@@ -43,6 +47,11 @@ class LocalWriter:
 
     store: ObjectStore
     workers: int = field(default_factory=default_workers)
+
+    @property
+    def tries_twice(self) -> bool:
+        """Each task runs once: one that fails ends the write."""
+        return False
 
     def schema(self, data: object) -> pa.Schema:
         """Return the columns of an Arrow table."""
@@ -60,7 +69,9 @@ class LocalWriter:
         if rule.anywhere:
             rows = spread(rows, list(rule.partitions))
         rows = self._located(rows, rule)
-        if rule.kind is IndexKind.NONE and rule.deletes_by is None:
+        deletes = rule.drop_missing or rule.deletes_by in rows.column_names
+        if not deletes and not rule.drop_found:
+            # Nothing is dropped, so nobody asks which keys the table has.
             return Tagged(rows, _profile(rows))
         found = self._found(rows, rule)
         gone = _nothing_to_delete(rows, rule, found)
@@ -89,7 +100,7 @@ class LocalWriter:
                 )
             return task.slot, run_task(self.store, context, task, rows)
 
-        done = self._all(run, list(parts(_table(tagged.rows), plan)))
+        done = self._all(run, list(parts(_table(tagged.rows), plan, self._all)))
         return by_slot(done)
 
     def release(self, prepared: Prepared) -> None:
@@ -175,7 +186,21 @@ class LocalWriter:
                 raise
 
 
-def parts(rows: pa.Table, plan: WritePlan) -> Iterator[tuple[GroupTask, pa.Table]]:
+class Each(Protocol):
+    """Does something for each of some things, in its order, maybe several at a time."""
+
+    def __call__(self, run: Callable[[S], T], work: Sequence[S], /) -> list[T]:
+        """Return the outcomes."""
+        ...
+
+
+def _one_by_one(run: Callable[[S], T], work: Sequence[S]) -> list[T]:
+    return [run(each) for each in work]
+
+
+def parts(
+    rows: pa.Table, plan: WritePlan, each: Each = _one_by_one
+) -> Iterator[tuple[GroupTask, pa.Table]]:
     """Yield each task to run with its rows."""
     if plan.ranged:
         yield from _runs(rows, plan)
@@ -186,14 +211,40 @@ def parts(rows: pa.Table, plan: WritePlan) -> Iterator[tuple[GroupTask, pa.Table
     if len(plan.tasks) == 1:
         yield from _one(plan.tasks[0], rows, plan)
         return
-    order = pc.sort_indices(found)
-    ordered = rows.take(order)
-    counts = dict(zip(*(part.to_pylist() for part in found.value_counts().flatten()), strict=True))
-    start = 0
+    if rows.num_rows < SORTED_ROWS * rows.column(0).num_chunks:
+        rows = rows.combine_chunks()
+    sorted_parts = each(lambda part: _sorted(*part), list(_portions(rows, found)))
     for task in sorted(plan.tasks, key=lambda task: task.slot):
-        size = counts.get(task.slot, 0)
-        yield from _one(task, ordered.slice(start, size), plan)
-        start += size
+        mine = [part.of(task.slot) for part in sorted_parts]
+        yield from _one(task, pa.Table.from_batches(mine, schema=rows.schema), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """Some rows, those of each slot together, and where each slot begins; the last one ends."""
+
+    rows: pa.RecordBatch
+    starts: tuple[int, ...]
+
+    def of(self, slot: int) -> pa.RecordBatch:
+        """Return the rows of a slot."""
+        if slot + 1 >= len(self.starts):
+            return self.rows.slice(0, 0)
+        return self.rows.slice(self.starts[slot], self.starts[slot + 1] - self.starts[slot])
+
+
+def _portions(rows: pa.Table, found: pa.Array) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """Yield rows with their slots, as many as stay in a processor's cache while they are moved."""
+    start = 0
+    for batch in rows.to_batches(max_chunksize=SORTED_ROWS):
+        yield batch, found.slice(start, batch.num_rows)
+        start += batch.num_rows
+
+
+def _sorted(rows: pa.RecordBatch, found: pa.Array) -> _Sorted:
+    counts = np.bincount(found.to_numpy(zero_copy_only=False))
+    starts = (0, *(int(end) for end in np.cumsum(counts)))
+    return _Sorted(rows.take(pc.sort_indices(found)), starts)
 
 
 def _runs(rows: pa.Table, plan: WritePlan) -> Iterator[tuple[GroupTask, pa.Table]]:

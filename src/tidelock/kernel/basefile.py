@@ -54,7 +54,7 @@ def read_base(
     """
     where = f"{store.uri}/{base.key}"
     with opened(store, base, where) as file:
-        few = _few_strings(file, schema, encoded)
+        few = strings_of_few(file, schema, encoded)
         wanted = _with_dictionaries(schema, few)
         names = [name for name in schema.names if name in file.schema_arrow.names]
         groups = range(file.num_row_groups) if passing is None else passing.row_groups(file)
@@ -87,7 +87,7 @@ def opened(
             metadata=metadata,
             read_dictionary=list(few),
             # The ranges of row groups are fetched together: on a far store each is a round trip.
-            pre_buffer=not isinstance(source, pa.OSFile),
+            pre_buffer=isinstance(source, pa.PythonFile),
             coerce_int96_timestamp_unit="us",
         )
     except (pa.ArrowInvalid, OSError) as error:
@@ -140,8 +140,11 @@ def _fetches(
         yield groups, size_bytes, rows
 
 
-def _few_strings(file: pq.ParquetFile, schema: pa.Schema, names: Collection[str]) -> list[str]:
-    """Return which of the columns hold strings that repeat themselves throughout the file."""
+def strings_of_few(file: pq.ParquetFile, schema: pa.Schema, names: Collection[str]) -> list[str]:
+    """Return which of the columns hold strings that repeat themselves throughout the file.
+
+    They had better stay encoded on their way to another file.
+    """
     if not names or file.metadata.num_rows < _FEW_ROWS:
         return []
     found = []

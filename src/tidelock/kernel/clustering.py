@@ -10,10 +10,11 @@ from tidelock.kernel.basewriter import stored_columns
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.curve import Layout
 from tidelock.kernel.footer import Footer
+from tidelock.kernel.groupfile import own_footer
 from tidelock.kernel.results import FileResult
 from tidelock.kernel.rolling import RollingWriter
 from tidelock.kernel.sorting import sorted_rows
-from tidelock.kernel.splice import GROUP_BYTES_MIN, Movable, SplicedWriter, movable, own_footer
+from tidelock.kernel.splice import GROUP_BYTES_MIN, Movable, SplicedWriter, movable
 from tidelock.kernel.stored import stored_slice
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import FileSlice

@@ -64,7 +64,7 @@ class WriteContext:
     `schema` is the table's after the write, meta columns first. `avro_schema` is the same without
     meta columns, as the commit's metadata has it. `attempt` and `round` keep the names of files
     apart that different attempts at the same instant make. With `markers`, each data file is
-    announced before it is made.
+    announced before it is made. `settled` are partitions that have files, and so their metadata.
     """
 
     instant: str
@@ -75,6 +75,7 @@ class WriteContext:
     settings: FileSettings = field(default_factory=FileSettings)
     round: int = 0
     markers: bool = True
+    settled: frozenset[str] = frozenset()
 
     def token(self, slot: int) -> WriteToken:
         """Return the write token of a task's files."""

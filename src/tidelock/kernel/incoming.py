@@ -67,7 +67,7 @@ def laid_over(
         found.append(at.drop_null())
         yield batch.filter(untouched)
     yield remaining(changes, beaten)
-    _count(tally, changes, _places(found), _places(beaten))
+    counted(tally, changes, found, beaten)
 
 
 def laid_over_by(
@@ -89,14 +89,18 @@ def laid_over_by(
             yield batch
 
     yield from overlaid_by(counting, seen(), changes)
-    _count(tally, changes, _places(found), _places([]))
+    counted(tally, changes, found, [])
     tally.updated -= counting.gone
     tally.deleted += counting.gone
 
 
-def _count(tally: Tally, changes: Overlay, found: pa.Array, beaten: pa.Array) -> None:
+def counted(
+    tally: Tally, changes: Overlay, everywhere: Sequence[pa.Array], beaten: Sequence[pa.Array]
+) -> None:
+    """Count the changes by where their keys were found, and which of them stored rows beat."""
+    found = _places(everywhere)
     old = changes.row.take(found)
-    lost = changes.row.take(beaten)
+    lost = changes.row.take(_places(beaten))
     tally.updated += (len(old) - old.null_count) - (len(lost) - lost.null_count)
     tally.deleted += old.null_count - lost.null_count
     places = pc.indices_nonzero(changes.row.is_valid()).cast(pa.int32())

@@ -48,7 +48,7 @@ def announce(
     `first` is for a file group without files: its partition may have none either.
     """
     key = metadata_key(partition)
-    if first and store.head(key) is None:
+    if first and partition not in ctx.settled and store.head(key) is None:
         # Refused means that another writer made the partition at the same moment.
         _put(store, key, encode(metadata_for(partition, ctx.instant)))
     if ctx.markers:

@@ -1,13 +1,20 @@
-"""An object of a store as a file to read from at any place, fetched range by range."""
+"""An object of a store as a file to read from at any place, fetched range by range.
+
+A small one is fetched as a whole: a request takes as long as a few hundred kilobytes do.
+"""
 
 from __future__ import annotations
 
 import io
+from typing import Final
 
 import pyarrow as pa
 
 from tidelock.base.errors import DataCorrupt, NotFound
 from tidelock.store.contract import ObjectStore
+
+WHOLE_BYTES_MAX: Final = 256 * 1024
+"""Objects up to this size are fetched at once."""
 
 
 class ObjectFile(io.RawIOBase):
@@ -80,7 +87,10 @@ def opened_input(store: ObjectStore, key: str, size_bytes: int) -> pa.NativeFile
     """
     path = store.local_path(key)
     if path is None:
-        return pa.PythonFile(ObjectFile(store, key, size_bytes), mode="r")
+        file = ObjectFile(store, key, size_bytes)
+        if size_bytes <= WHOLE_BYTES_MAX:
+            return pa.BufferReader(file.read())
+        return pa.PythonFile(file, mode="r")
     try:
         return pa.OSFile(path)
     except FileNotFoundError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tidelock.table.markers import IoType
 from tidelock.table.timeline.metadata import WriteStat
 
 KEYS_INLINE_MAX: Final = 512
@@ -26,7 +27,7 @@ class FileResult:
 
     `replaced_base` is the name of the base file it takes the place of. `min_key` and `max_key`
     bound the record keys in it. `written_keys` are those that were inserted, None when there are
-    more than `KEYS_INLINE_MAX`.
+    more than `KEYS_INLINE_MAX`. `announced` is what its marker says of it.
     """
 
     stat: WriteStat
@@ -37,3 +38,4 @@ class FileResult:
     min_key: str | None = None
     max_key: str | None = None
     written_keys: tuple[str, ...] | None = ()
+    announced: IoType = IoType.CREATE

@@ -167,8 +167,9 @@ class RollingWriter:
 
     def _end_file(self) -> None:
         written = self._current().finish()
-        names = [key for keys in self._keys for key in keys.to_pylist()]
         named = self._keeps_meta or written.rows <= KEYS_INLINE_MAX
+        # Naming the keys of a large file would take as long as encoding some of its columns.
+        names = [key for keys in self._keys for key in keys.to_pylist()] if named else []
         self._results.append(
             FileResult(
                 created_stat(self._partition, self._numbers.current, written),

@@ -7,6 +7,7 @@ of a file can be seen before it is whole, and running the same task again gives 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Protocol
 
@@ -19,13 +20,15 @@ from tidelock.kernel.context import WriteContext
 from tidelock.kernel.incoming import Tally, laid_over, laid_over_by
 from tidelock.kernel.layers import check_ordering, deletes_layer, row_layer
 from tidelock.kernel.logwriter import write_log
-from tidelock.kernel.merge import Layer
+from tidelock.kernel.merge import Layer, folded
+from tidelock.kernel.patch import patched_base
 from tidelock.kernel.results import KEYS_INLINE_MAX, FileKind, FileResult
 from tidelock.kernel.rolling import RollingWriter, incoming_schema
 from tidelock.kernel.stats import compacted_stat, merged_stat
 from tidelock.kernel.stored import no_merger, stored_slice
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import FileSlice
+from tidelock.table.markers import IoType
 from tidelock.table.properties import MergeMode
 from tidelock.table.schema.evolution import conformed
 from tidelock.table.schema.meta import RECORD_KEY
@@ -86,8 +89,13 @@ def merge_base(
     """
     schema = stored_columns(ctx.schema)
     layers = _layers(ctx, schema, rows, deletes, slot)
-    stored = stored_slice(store, piece, schema, ctx.rule)
     tally = Tally()
+    if ctx.rule.mode is not MergeMode.CUSTOM and not deletes:
+        changes = folded(layers, schema)
+        patched = patched_base(store, ctx, piece, changes, slot=slot, tally=tally)
+        if patched is not None:
+            return _merged(piece, patched, merged_stat(piece, patched, tally), tally.inserted_keys)
+    stored = stored_slice(store, piece, schema, ctx.rule)
     if ctx.rule.mode is not MergeMode.CUSTOM:
         batches = laid_over(
             stored.batches, layers, ctx.rule, schema=schema, before=stored.changes, tally=tally
@@ -128,7 +136,12 @@ def rewrite_base(
     Raises: what reading and uploading raise.
     """
     stored = stored_slice(store, piece, stored_columns(ctx.schema), ctx.rule)
-    written = _written(store, ctx, piece, slot, stored.batches)
+    written = None
+    if stored.changes is not None and ctx.rule.mode is not MergeMode.CUSTOM:
+        bare = replace(piece, logs=())
+        written = patched_base(store, ctx, bare, stored.changes, slot=slot, tally=Tally())
+    if written is None:
+        written = _written(store, ctx, piece, slot, stored.batches)
     stat = compacted_stat(piece, written, stored)
     return _merged(piece, written, stat, pa.array([], pa.string()))
 
@@ -216,4 +229,5 @@ def _merged(
         min_key=written.min_key,
         max_key=written.max_key,
         written_keys=tuple(inserted.to_pylist()) if len(inserted) <= KEYS_INLINE_MAX else None,
+        announced=IoType.CREATE if piece.base is None else IoType.MERGE,
     )

@@ -10,6 +10,7 @@ from tidelock.kernel.results import FileKind, FileResult
 from tidelock.operation.job import Job
 from tidelock.operation.placing import Placed
 from tidelock.table.filegroup.view import GroupId
+from tidelock.table.markers import Marker
 from tidelock.table.timeline.metadata import SCHEMA_KEY, CommitMetadata, ReplaceCommitMetadata
 from tidelock.txn.draft import CommitDraft, schema_id_of, stats_of
 
@@ -28,8 +29,9 @@ def commit_draft(
     blind: bool,
     bucketed: bool,
     nonblocking: bool,
+    tried_once: bool = False,
 ) -> CommitDraft:
-    """Return the commit of a write."""
+    """Return the commit of a write; `tried_once` says that `results` names all of its files."""
     existing = _existing(placed.plan)
     touched = frozenset(_groups(results)) & existing
     appended = frozenset(_groups(r for r in results if r.kind is FileKind.APPENDED)) & existing
@@ -48,6 +50,7 @@ def commit_draft(
         bucketed=bucketed,
         nonblocking=nonblocking,
         mark=job.mark,
+        markers=_markers(results) if tried_once else None,
     )
 
 
@@ -85,6 +88,12 @@ def _by_partition(groups: Iterable[GroupId]) -> dict[str, tuple[str, ...]]:
 
 def _existing(plan: WritePlan) -> frozenset[GroupId]:
     return frozenset(task.group_id for task in plan.tasks if task.piece is not None)
+
+
+def _markers(results: Iterable[FileResult]) -> frozenset[Marker]:
+    """Return the announcements of files."""
+    named = [(each, (each.stat.path or "").rpartition("/")[2]) for each in results]
+    return frozenset(Marker(each.partition, name, each.announced) for each, name in named if name)
 
 
 def _groups(results: Iterable[FileResult]) -> set[GroupId]:

@@ -287,7 +287,8 @@ def snapshot_now(store: ObjectStore) -> TableSnapshot:
         return snapshot
     fold = decode(found.body, where=f"{store.uri}/{CHECKPOINT_KEY}").fold
     void = frozenset(fold.void)
-    return replace(snapshot, timeline=snapshot.timeline.without_completed(void), void=void)
+    timeline = snapshot.timeline.without_completed(void)
+    return replace(snapshot, timeline=timeline, void=void, archived=fold.archived)
 
 
 def _result_schema(scan: Scan) -> pa.Schema:

@@ -21,13 +21,16 @@ from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
+from tidelock.txn.checkpoint import CHECKPOINT_KEY
+from tidelock.txn.checkpoint import decode as decode_checkpoint
+from tidelock.txn.content import Inline
 from tidelock.txn.draft import schema_id_of
 from tidelock.txn.entry import (
+    Adopt,
     Boundary,
     Claim,
     Commit,
     Entry,
-    Inline,
     Plan,
     Release,
     Rollback,
@@ -57,6 +60,9 @@ _UNSEEN: Final = frozenset({Deed.CLEAN, Deed.ROLLBACK, Deed.SAVEPOINT})
 _LOADS_MAX: Final = 8
 """How often a table is listed again because its timeline was archived meanwhile."""
 
+
+_UNREAD_MAX: Final = 1_024
+"""So many commits are kept for a time when somebody asks; more would be kept for ever."""
 
 _LOOKED_BACK_MAX: Final = 30
 """Commits that are read for the size of rows. Hudi keeps about as many on the timeline."""
@@ -89,7 +95,7 @@ class TableView:
     """What a writer must know of the table at `fold`.
 
     Commits of others are read when something of theirs is asked for: who only adds rows has no use
-    for the files of fifteen others.
+    for the files of fifteen others. `peopled` are partitions that are known to have files.
     """
 
     fold: Fold
@@ -103,6 +109,9 @@ class TableView:
     has_writes: bool = False
     schema_id: str = ""
     unread: list[Commit] = field(default_factory=list)
+    peopled: set[str] = field(default_factory=set)
+    _evolves: bool = False
+    """Whether something unread has another schema."""
 
     @property
     def busy(self) -> frozenset[GroupId]:
@@ -122,32 +131,43 @@ class TableView:
 
     def follow(self, entries: Iterable[Entry], fold: Fold) -> bool:
         """Move on by what was appended; tell whether it could be followed."""
+        large = False
         for entry in entries:
             match entry.fact:
                 case Commit() as commit if commit.footprint.deed in _FOLLOWED:
                     self.unread.append(commit)
                     self.has_writes = True
-                case Claim() | Turn() | Boundary() | Rollback() | Plan() | Release():
+                    self.peopled.update(partition for partition, _ in commit.footprint.created)
+                    self._evolves |= commit.schema_id not in ("", self.schema_id)
+                    large |= not isinstance(commit.content, Inline)
+                case Adopt() | Claim() | Turn() | Boundary() | Rollback() | Plan() | Release():
                     pass
                 case Undo(complete=False):
                     pass
-                case Commit() as commit if commit.footprint.deed in (Deed.ROLLBACK, Deed.SAVEPOINT):
+                case Commit() as commit if commit.footprint.deed in _UNSEEN:
                     pass
                 case _:
                     return False
         self.fold = fold
+        # What lies beside the ledger is deleted once it is archived (C96), so it is read while it
+        # is there.
+        try:
+            if large or len(self.unread) > _UNREAD_MAX:
+                self.catch_up()
+        except DataCorrupt:
+            return False
         return True
 
     def catch_up(self) -> None:
         """Take in the commits that were followed and not read."""
-        unread, self.unread = self.unread, []
+        unread, self.unread, self._evolves = self.unread, [], False
         for commit in unread:
             self._apply(commit.instant, _metadata(commit, self.store))
             self.schema_id = commit.schema_id or self.schema_id
 
     def known_schema(self) -> str:
         """Return the table's schema as Avro JSON, up to date."""
-        if any(commit.schema_id != self.schema_id for commit in self.unread if commit.schema_id):
+        if self._evolves:
             self.catch_up()
         return self.schema_json
 
@@ -184,10 +204,11 @@ def _loaded(
 ) -> TableView:
     void = frozenset(fold.void)
     timeline = load_timeline(store, properties.timeline_folder).without_completed(void)
-    snapshot = TableSnapshot(store, properties, timeline, void)
+    snapshot = TableSnapshot(store, properties, timeline, void, _archived(store))
     view = TableView(fold, store, least_bytes=least_bytes)
     for piece in snapshot.slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece
+    view.peopled = set(view.slices)
     view.replaced = set(snapshot.replaced_groups)
     done = [instant for instant in timeline.writes() if instant.completion <= fold.time]
     view.has_writes = bool(done)
@@ -195,7 +216,7 @@ def _loaded(
     for number, instant in enumerate(reversed(done)):
         if view.schema_at and (view.sizes.rows or number >= _LOOKED_BACK_MAX):
             break
-        metadata = timeline.commit(instant)
+        metadata = snapshot.commit(instant)
         if metadata.schema_json and not view.schema_at:
             view.schema_json, view.schema_at = metadata.schema_json, instant.requested
         if not view.sizes.rows:
@@ -203,6 +224,17 @@ def _loaded(
             view.sizes.told((stat for stats in every for stat in stats), least_bytes)
     view.schema_id = schema_id_of(view.schema_json)
     return view
+
+
+def _archived(store: ObjectStore) -> str:
+    """Return before which request time everything is in the history, by the checkpoint as it is.
+
+    To be read after the timeline: what the archive takes off that is in the checkpoint before.
+    """
+    found = store.get(CHECKPOINT_KEY)
+    if found is None:
+        return ""
+    return decode_checkpoint(found.body, where=f"{store.uri}/{CHECKPOINT_KEY}").fold.archived
 
 
 def replaced_groups(metadata: CommitMetadata) -> Iterator[GroupId]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
@@ -230,7 +230,9 @@ class TableWriter:
             transaction = held.enter_context(
                 self.transactions.begin(action, job.operation, base=view.fold, rebased=rounds)
             )
-            context = self._context(transaction, now)
+            # Whoever made the first files of a partition told Java of it.
+            settled = view.peopled.intersection(task.partition for task in placed.plan.tasks)
+            context = replace(self._context(transaction, now), settled=frozenset(settled))
             doom = Doom(transaction, planned_footprint(job, placed))
             try:
                 results = self._written(placed, context, kept, doom)
@@ -241,7 +243,7 @@ class TableWriter:
                     raise
                 transaction.rollback(overtaken=stopped)
                 return stopped
-            draft = self._draft(job, placed, results, now)
+            draft = self._draft(job, placed, results, now, kept.engine)
             outcome, draft = self._commit(transaction, draft, placed, results)
             if isinstance(outcome, Overtaken):
                 files = [result.stat.path for result in results if result.stat.path]
@@ -318,7 +320,8 @@ class TableWriter:
 
     def _moment(self, view: TableView) -> Moment:
         slices = tuple(view.of().values())
-        return Moment(self.store, slices, self.schema(view).schema, self._merge_rule())
+        rule = self._merge_rule()
+        return Moment(self.store, slices, self.schema(view).schema, rule, self.properties)
 
     def _evolved(self, job: Job, known: SchemaNow, engine: WriteEngine) -> SchemaNow:
         if job.rows is None or job.deletes:
@@ -399,7 +402,12 @@ class TableWriter:
         return LocalWriter(self.store).write(Tagged(nothing, {}), plan, context)
 
     def _draft(
-        self, job: Job, placed: Placed, results: tuple[FileResult, ...], now: SchemaNow
+        self,
+        job: Job,
+        placed: Placed,
+        results: tuple[FileResult, ...],
+        now: SchemaNow,
+        engine: WriteEngine,
     ) -> CommitDraft:
         # Log files in order of event time merge the same in any order; deletes are in natural
         # order, and those in order of commit time take their place by their instant.
@@ -412,6 +420,7 @@ class TableWriter:
             blind=self._is_blind(job),
             bucketed=self._bucketed,
             nonblocking=self._nonblocking and unordered and not job.overwrites,
+            tried_once=not engine.tries_twice,
         )
 
 

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from tidelock.base.clock import Clock
+from tidelock.base.metrics import PROCESS
 from tidelock.store.contract import ObjectStore
+from tidelock.store.metric_names import LINE_WAIT
 
 _FIRST_MS: Final = 0.5
 _MOST_MS: Final = 8.0
@@ -36,7 +38,10 @@ def in_line(store: ObjectStore, key: str, *, wait_ms: float, clock: Clock) -> It
         yield False
         return
     try:
-        yield _taken(handle, wait_ms, clock)
+        began_ms = clock.now().monotonic_ms
+        mine = _taken(handle, wait_ms, clock)
+        PROCESS.time(LINE_WAIT.name, clock.now().monotonic_ms - began_ms)
+        yield mine
     finally:
         os.close(handle)  # the kernel lets the next one in
 

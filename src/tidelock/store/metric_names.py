@@ -9,9 +9,21 @@ from tidelock.base.telemetry import MetricKind, MetricName
 
 VERBS: Final = ("get", "head", "put", "delete", "list")
 
-METRICS: Final = tuple(
-    MetricName(f"store.{verb}", MetricKind.COUNTER, f"a {verb} was sent to a store", is_hudis=False)
-    for verb in VERBS
+LINE_WAIT: Final = MetricName(
+    "store.line.wait",
+    MetricKind.TIMER,
+    "how long a write or commit stood in line with others on its machine, in ms",
+    is_hudis=False,
+)
+
+METRICS: Final = (
+    *(
+        MetricName(
+            f"store.{verb}", MetricKind.COUNTER, f"a {verb} was sent to a store", is_hudis=False
+        )
+        for verb in VERBS
+    ),
+    LINE_WAIT,
 )
 
 

@@ -67,6 +67,11 @@ def shown(name: str) -> str:
     return text if len(text) <= 120 else f"{text[:100]}… ({len(name)} characters)"
 
 
+def is_far(store: ObjectStore) -> bool:
+    """Tell whether a server holds the objects, so that each request is a round trip."""
+    return store.uri.partition("://")[0] in (*_S3, *_GCS, *_AZURE)
+
+
 def canonical(uri: str) -> str:
     """Return the one spelling of a resource, or raise `ResourceInvalid`.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tidelock.base.errors import InvalidInput, Unsupported
+from tidelock.base.errors import Conflict, InvalidInput, Unsupported
 from tidelock.store.contract import ObjectStore
 from tidelock.table.changes import Changes, WrittenFile, changed_slices
 from tidelock.table.cleaned import check_there
@@ -38,7 +38,9 @@ class TableSnapshot:
     """What a reader sees of a table: every write that had completed when it was opened.
 
     `void` are writes that were rolled back for ever: a file that one of them left, or writes late,
-    is no row of the table, even when it looks older than the timeline.
+    is no row of the table, even when it looks older than the timeline. Everything requested before
+    `archived` is decided and in the history, whatever the listing found of it: an archive deletes
+    file by file, so one may find an instant and miss a younger one.
     Guarantees: later writes do not show, however long the snapshot is used.
     Does not guarantee: that its files stay; a clean may remove old versions meanwhile.
     """
@@ -47,6 +49,13 @@ class TableSnapshot:
     properties: TableProperties
     timeline: ActiveTimeline
     void: frozenset[str] = frozenset()
+    archived: str = ""
+
+    @property
+    def start(self) -> str | None:
+        """The request time from which on the timeline tells everything; None if it is empty."""
+        start = self.timeline.start
+        return None if start is None else max(start, self.archived)
 
     @property
     def latest(self) -> Instant | None:
@@ -147,7 +156,7 @@ class TableSnapshot:
         moment = None if as_of is None else query_time(as_of)
         for instant in reversed(self.timeline.writes()):
             if moment is None or instant.requested <= moment:
-                commit = self.timeline.commit(instant)
+                commit = self.commit(instant)
                 if commit.extra_metadata.get(_EVOLVED_SCHEMA):
                     # Columns are told apart by ids there; by name a renamed one would read as null.
                     raise Unsupported(
@@ -159,6 +168,20 @@ class TableSnapshot:
                     return commit.schema_json
         return self.properties.create_schema or None
 
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """Return what a write of this timeline did, also if it has been archived since.
+
+        Raises: `Conflict` if it is neither there nor in the history, `DataCorrupt`.
+        """
+        try:
+            return self.timeline.commit(instant)
+        except Conflict:
+            # The archive writes the history first, and this snapshot may have read it before.
+            old = Archive(self.store, self.properties.history_folder).write(instant.requested)
+            if old is None:
+                raise
+            return self._archived_commit(old)
+
     def commit_of(self, requested: str) -> CommitMetadata | None:
         """Return what a completed write recorded, on the timeline or in the history.
 
@@ -166,7 +189,7 @@ class TableSnapshot:
         """
         for instant in self.timeline.writes():
             if instant.requested == requested:
-                return self.timeline.commit(instant)
+                return self.commit(instant)
         old = self.archive.write(requested)
         return None if old is None else self._archived_commit(old)
 
@@ -181,7 +204,7 @@ class TableSnapshot:
         known = timeline.completions
         return Visibility(
             completions={r: done for r, done in known.items() if r not in self.void},
-            start=timeline.start,
+            start=self.start,
             pending=timeline.pending_writes | self.void,
             compacting=dict(self._compacting()),
             replaced=self._replaced(),
@@ -197,7 +220,7 @@ class TableSnapshot:
     def _replaced(self) -> dict[GroupId, str]:
         replaced: dict[GroupId, str] = {}
         for instant in self.timeline.completed(Action.REPLACE_COMMIT):
-            for group in _replaced_by(self.timeline.commit(instant)):
+            for group in _replaced_by(self.commit(instant)):
                 replaced.setdefault(group, instant.requested)
         return replaced
 
@@ -273,15 +296,16 @@ class TableSnapshot:
 
     def _commits(self, begin: str, end: str) -> Iterator[tuple[str, str, CommitMetadata]]:
         """Yield request time, completion time and metadata of writes completed in the range."""
-        start = self.timeline.start
+        start, told = self.start, set[str]()
         if start is None or begin < start:
             # What was requested before the timeline's start has been archived, if it was there.
             for old in self.archive.instants(after=begin, until=end):
                 if old.action.writes_data:
+                    told.add(old.requested)
                     yield old.requested, old.completion, self._archived_commit(old)
         for instant in self.timeline.writes():
-            if begin < instant.completion <= end:
-                yield instant.requested, instant.completion, self.timeline.commit(instant)
+            if begin < instant.completion <= end and instant.requested not in told:
+                yield instant.requested, instant.completion, self.commit(instant)
 
 
 def open_table(store: ObjectStore) -> TableSnapshot:

@@ -48,7 +48,7 @@ def cancel(writer: TableWriter, instant: str, *, force: bool = False) -> Cancell
             hint=f"finish it: `tidelock {action} TABLE execute`",
         )
     fault = next(_faults(timeline, Instant(instant, action, State.REQUESTED)), "")
-    removable = plan is not None and plan.removable
+    removable = action in _REMOVABLE if plan is None else plan.removable
     if not (removable or fault or force):
         raise Conflict(
             f"the {action} {instant} can be executed, so it stays",
@@ -63,6 +63,7 @@ def cancel(writer: TableWriter, instant: str, *, force: bool = False) -> Cancell
     return Cancelled(instant, action.value, fault)
 
 
+_REMOVABLE = (Action.CLUSTERING, Action.LOG_COMPACTION)
 _LATER = "an executor that is alive has to end first, or its heartbeat to expire"
 _COSTS = {
     Action.COMPACTION: "the log files stay until another compaction",
@@ -74,7 +75,11 @@ def _remove_foreign(writer: TableWriter, instant: str, action: Action) -> None:
     """Roll back a plan that the ledger does not know: that of a writer that keeps none."""
     home = writer.transactions
     seen = home.ledger.run(survey(home.ledger.publisher.folder))
-    alive = seen.is_alive(instant, otherwise_ms=home.life_ms)
+    begun = [i for i in seen.pending if i.requested == instant and i.state is State.INFLIGHT]
+    # C101: who has begun it may be alive though its heart does not beat.
+    alive = seen.is_alive(instant, otherwise_ms=home.life_ms) or any(
+        seen.is_fresh(each, home.life_ms) for each in begun if instant not in seen.pulses
+    )
     intent = Intent(
         Action.ROLLBACK,
         (instant,),

@@ -14,6 +14,7 @@ from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import Action, State, parse_time
 from tidelock.txn.effects import World
 from tidelock.txn.fold import Pending
+from tidelock.txn.foreignplans import ADOPTED
 from tidelock.txn.reading import load
 from tidelock.txn.recovery import Survey, survey
 
@@ -34,8 +35,9 @@ _SERVICES: Final = frozenset(
 class PendingService:
     """A plan that is neither complete nor undone.
 
-    `ours` tells whether the ledger knows it; others are of writers that keep none. `owner` is who
-    claimed it last and has not given it back; without a fresh heartbeat anybody may take it over.
+    `ours` tells whether the ledger knows it; others are of writers that keep none. An `adopted` one
+    was scheduled by such a writer, and taken over. `owner` is who claimed it last and has not given
+    it back; without a fresh heartbeat anybody may take it over.
     """
 
     instant: str
@@ -51,6 +53,12 @@ class PendingService:
     host: str
     pid: int
     groups: frozenset[GroupId]
+    adopted: bool = False
+
+    @property
+    def scheduled_by(self) -> str:
+        """Who put it on the timeline."""
+        return "tidelock" if self.ours and not self.adopted else "a writer without a ledger"
 
     @property
     def next_step(self) -> str:
@@ -58,7 +66,8 @@ class PendingService:
         if self.alive:
             return "is being executed"
         if not self.ours:
-            return "waits for its own writer"
+            taken = self.action in [action.value for action in ADOPTED]
+            return "anybody may take it over" if taken else "waits for its own writer"
         if self.removable and self.state == State.INFLIGHT.name.lower():
             return "is dead: the next clean undoes it"
         return "was left: anybody may execute it" if self.owner else "anybody may execute it"
@@ -113,6 +122,7 @@ def _service(
         state=state.name.lower(),
         age_ms=max(0, seen.now_epoch_ms - parse_time(plan.instant)),
         ours=ours,
+        adopted=plan.adopted,
         removable=plan.removable,
         attempt=plan.attempt,
         owner=plan.owner or (says.owner if says else ""),

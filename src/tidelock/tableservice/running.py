@@ -9,11 +9,11 @@ from typing import Protocol
 from tidelock.base.errors import Conflict, WriteConflict
 from tidelock.operation.writer import TableWriter
 from tidelock.tableservice import config as c
-from tidelock.tableservice.claiming import Executed
 from tidelock.tableservice.clean.execute import Clean
 from tidelock.tableservice.clustering import config as cc
 from tidelock.tableservice.clustering.execute import Clustering
 from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.guard import Executed
 from tidelock.tableservice.logcompaction.execute import LogCompaction
 from tidelock.tableservice.removing import remove_expired
 

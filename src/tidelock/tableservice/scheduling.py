@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelock.base.errors import Conflict
+from tidelock.operation.writer import TableWriter
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import TimelineRecord
+from tidelock.tableservice.adopting import foreign_plans
 from tidelock.tableservice.observing import told_scheduled
 from tidelock.txn.fold import Fold
 from tidelock.txn.transactions import Transactions
@@ -51,7 +53,11 @@ def scheduled(
     return None
 
 
-def pending(transactions: Transactions, action: Action) -> tuple[str, ...]:
-    """Return the plans of an action that wait to be executed, oldest first."""
-    plans = transactions.ledger.refresh().plans.values()
-    return tuple(sorted(plan.instant for plan in plans if plan.action is action))
+def pending(writer: TableWriter, action: Action) -> tuple[str, ...]:
+    """Return the plans of an action that wait to be executed, oldest first.
+
+    Where Java writers are announced, theirs too.
+    """
+    plans = writer.transactions.ledger.refresh().plans.values()
+    ours = (plan.instant for plan in plans if plan.action is action)
+    return tuple(sorted((*ours, *foreign_plans(writer, action))))

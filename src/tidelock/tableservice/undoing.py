@@ -10,7 +10,7 @@ from tidelock.operation.writer import TableWriter
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
-from tidelock.tableservice.claiming import claimed
+from tidelock.tableservice.guard import claimed
 from tidelock.txn.fold import Fold
 from tidelock.txn.rollbacks import (
     CarriedOut,

@@ -12,6 +12,7 @@ from tidelock.base.outcome import Landed, Unknown
 from tidelock.store.contract import Busy, Create, PutReply, Refused, StoredObject, Unclear
 from tidelock.txn.effects import CheckHeld, Delete, DrawName, Get, Pause, Put, ReadClock, Steps
 from tidelock.txn.entry import (
+    Adopt,
     Commit,
     Entry,
     Fact,
@@ -71,9 +72,11 @@ Proposer: TypeAlias = Callable[[View], Fact | No[D]]
 
 
 def append(
-    view: View, propose: Proposer[D], *, owner: str
+    view: View, propose: Proposer[D], *, owner: str, crowded: bool = False
 ) -> Steps[Appended | Declined[D] | Doubtful]:
     """Append what `propose` says, judged against every entry below it.
+
+    Where it is `crowded`, what others have appended is read first: to be refused costs more.
 
     Guarantees: `Appended` and `Declined` are certain. `Doubtful` is not: nothing may be cleaned up
     until the entry has been read.
@@ -83,6 +86,8 @@ def append(
     # Entries that are read on the way may lie behind the boundary, so a view with them is handed
     # on only once that is excluded.
     trusted = view
+    if crowded:
+        view = yield from catch_up(view)
     while True:
         fact = propose(view)
         if isinstance(fact, No):
@@ -113,7 +118,7 @@ def append(
         if isinstance(fact, Plan | Undo) and (came is None or came.nonce != nonce):
             yield from give_name_back(time, nonce)
         try:
-            settled = yield from _settled(view, entry, came)
+            settled = yield from _settled(view, entry, came, read_on=not (crowded or losses))
         except TidelockError as error:
             # It may have landed and lie behind the boundary by now: only the ledger can tell.
             return Doubtful(trusted, entry.position, Unknown(f"it was not looked up: {error}"))
@@ -136,14 +141,21 @@ class _Again:
     anew: bool
 
 
-def _settled(view: View, entry: Entry, came: Entry | None) -> Steps[Appended | _Again]:
-    """Say what became of `entry`, when `came` was found under its name."""
+def _settled(
+    view: View, entry: Entry, came: Entry | None, *, read_on: bool
+) -> Steps[Appended | _Again]:
+    """Say what became of `entry`, when `came` was found under its name.
+
+    With `read_on` it is long since the ledger was read, and many entries may have come. Otherwise
+    the next try tells as well as a read whether there is one more (C8).
+    """
     if came is None or (came.nonce != entry.nonce and not view.fold.precedes(came)):
         # C12: refused, yet nothing is there, or nothing that belongs: this process was left behind
         # the boundary.
         return _Again((yield from load()), anew=True)
     if came.nonce != entry.nonce:
-        return _Again((yield from catch_up(view.after(came))), anew=False)
+        view = view.after(came)
+        return _Again((yield from catch_up(view)) if read_on else view, anew=False)
     # C14: a name that was deleted can be created again. Behind the boundary it is void.
     view = yield from look_at_checkpoint(view)
     if view.boundary >= entry.position:
@@ -167,7 +179,7 @@ def _read_anew(view: View, trusted: View) -> Steps[View | None]:
 def _time(view: View, fact: Fact, nonce: str) -> Steps[str]:
     """Return the entry's time (C4). A plan's is a request time, so it must be nobody else's."""
     now: Now = yield ReadClock()
-    time = view.fold.next_time(now.wall_epoch_ms, above=_floor(fact))
+    time = view.fold.next_time(now.wall_epoch_ms, above=max(_floor(fact), view.planned))
     while isinstance(fact, Plan | Undo):
         if view.fold.is_settled(time):
             time = later(0, time)
@@ -191,7 +203,7 @@ def give_name_back(time: str, nonce: str) -> Steps[None]:
 def _floor(fact: Fact) -> str:
     """Return the time that the entry's must exceed: a decision is later than the request (C44)."""
     match fact:
-        case Commit(instant=instant) | Rollback(instant=instant):
+        case Commit(instant=instant) | Rollback(instant=instant) | Adopt(instant=instant):
             return instant
         case Foreign(completion=completion):
             return completion

@@ -39,7 +39,7 @@ _TIMES_MAX: Final = 1_000
 _TRIES: Final = 6
 _PAUSE_MS: Final = 50.0
 _ATTEMPT_MAX: Final = 10**9
-_AHEAD_MS_MAX: Final = 64
+_AHEAD_MS_MAX: Final = 250
 """How far ahead of the clock a request time may be taken. So far the ledger's time may run, too."""
 
 
@@ -86,8 +86,8 @@ def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
     body = heartbeats.encode(beat)
     ahead_ms = what.ahead_ms
     drawn = attempt % 1_000 / 1_000
-    early = now.wall_epoch_ms + int(ahead_ms * drawn)
-    time = later(early, view.fold.time, view.fold.archived, above)
+    early = now.wall_epoch_ms + int(ahead_ms * (1 + drawn) / 2)
+    time = later(early, view.fold.time, view.fold.archived, view.planned, above)
     for tries in range(_TIMES_MAX):
         yield CheckHeld()
         if what.skew_ms:
@@ -95,12 +95,15 @@ def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
         version = yield from _create(heartbeat_key(time), body, Create(lasting=False))
         if version is not None:
             # C44: whoever had this time before has left an entry later than it by now.
+            known = view.position
             view = yield from forward(view)
             instant = Instant(time, what.action, State.REQUESTED)
             free = time > view.fold.time and not view.fold.is_settled(time)
             if free and (yield from _announce(instant, what)):
                 if not (yield from _is_late(instant, beat, now)):
-                    ahead_ms = ahead_ms if tries else ahead_ms // 2
+                    # Alone, the clock is as good a time as any; among others it is not for long.
+                    calm = not tries and view.position == known
+                    ahead_ms -= ahead_ms // (2 if calm else 8)
                     return Begun(instant.started(), attempt, beat, version, view, ahead_ms)
                 for state in (instant.started(), instant):
                     yield Delete(f"{what.folder}/{state.file_name}")

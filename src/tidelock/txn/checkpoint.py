@@ -18,9 +18,10 @@ from tidelock.txn.grown import Grown
 from tidelock.txn.mark import applied_fields, applied_of
 
 CHECKPOINT_KEY: Final = ".hoodie/.tidelock/checkpoint.json"
-CHECKPOINT_FORMAT: Final = 3
+CHECKPOINT_FORMAT: Final = 4
 """The newest format. A checkpoint has the oldest that can say it, for older releases."""
 
+_WITHOUT_ADOPTED: Final = 3
 _WITHOUT_SAVEPOINTS: Final = 2
 _WITHOUT_MARKS: Final = 1
 
@@ -91,8 +92,10 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
 
 
 def _format(fold: Fold) -> int:
-    if fold.savepoints or any(plan.undoes for plan in fold.plans.values()):
+    if any(plan.adopted for plan in fold.plans.values()):
         return CHECKPOINT_FORMAT
+    if fold.savepoints or any(plan.undoes for plan in fold.plans.values()):
+        return _WITHOUT_ADOPTED
     return _WITHOUT_SAVEPOINTS if fold.marks else _WITHOUT_MARKS
 
 
@@ -146,6 +149,7 @@ def _plan_fields(plan: Pending) -> dict[str, Any]:
         "attempt": plan.attempt,
         "owner": plan.owner,
         **({"undoes": list(plan.undoes), "halts": plan.halts} if plan.undoes else {}),
+        **({"adopted": True} if plan.adopted else {}),
     }
 
 
@@ -163,6 +167,7 @@ def _plan(fields: Fields) -> Pending:
         owner=fields.text("owner"),
         undoes=tuple(fields.times("undoes")),
         halts=fields.raw("halts") is True,
+        adopted=fields.raw("adopted") is True,
     )
 
 

@@ -12,9 +12,10 @@ from tidelock.table.timeline.instant import Instant
 from tidelock.table.timeline.metadata import CommitMetadata, TimelineRecord
 from tidelock.txn.appending import Appended, Declined, Doubtful, No, append
 from tidelock.txn.conflict import judge
+from tidelock.txn.content import INLINE_BYTES_MAX, Content, Inline
 from tidelock.txn.draft import CommitDraft, Overtaken
 from tidelock.txn.effects import Delete, List, Steps
-from tidelock.txn.entry import INLINE_BYTES_MAX, Commit, Content, Entry, Fact, Inline, Rollback
+from tidelock.txn.entry import Commit, Entry, Fact, Rollback
 from tidelock.txn.fold import already_applied, lawful
 from tidelock.txn.hudirules import hudi_refuses
 from tidelock.txn.publishing import put_settled, stored_content
@@ -49,7 +50,10 @@ class Judge:
 
     def look_at(self, entries: Sequence[Entry], view: View) -> Overtaken | None:
         """Judge entries that were not looked at before."""
-        past = [each for entry in entries if (each := past_of(entry)) is not None]
+        # What Java, or this very call, made of the plan itself is no conflict: it is complete.
+        mine = self.candidate.instant
+        found_since = map(past_of, entries)
+        past = [each for each in found_since if each is not None and each.instant != mine]
         found = judge(self.candidate, past, cleared=self.cleared)
         if self.strategy is not Strategy.SOLVE:
             refused = hudi_refuses(self.candidate, past, view.fold.plans, self.strategy)
@@ -70,9 +74,9 @@ class Judge:
 
 
 def commit(
-    view: View, judge_: Judge, fact: Commit, *, owner: str
+    view: View, judge_: Judge, fact: Commit, *, owner: str, crowded: bool = False
 ) -> Steps[Appended | Declined[Overtaken] | Doubtful]:
-    """Append the commit, or say what came between."""
+    """Append the commit, or say what came between; `crowded` if others commit all the time."""
     # A long write may reach back further than the entries that are kept in memory.
     entries = yield from history(view, judge_.judged)
     if entries is not None and (overtaken := judge_.look_at(entries, view)) is not None:
@@ -85,7 +89,7 @@ def commit(
         overtaken = judge_.verdict(seen)
         return fact if overtaken is None else No(overtaken)
 
-    return (yield from append(view, propose, owner=owner))
+    return (yield from append(view, propose, owner=owner, crowded=crowded))
 
 
 def _unlawful(judge_: Judge, fact: Commit, view: View, problem: str) -> Overtaken:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tidelock.base.outcome import Unknown
 from tidelock.kernel.results import FileKind, FileResult
 from tidelock.table.filegroup.view import GroupId
+from tidelock.table.markers import Marker
 from tidelock.table.timeline.metadata import (
     CommitMetadata,
     OperationType,
@@ -55,6 +56,8 @@ class CommitDraft:
     """What it is to the conflict rules, where `operation` does not say: a clean, a savepoint."""
     mark: Mark | None = None
     """Which batch of which application it is; the ledger takes each once."""
+    markers: frozenset[Marker] | None = None
+    """All markers that there are, if whoever wrote the files knows; None lets them be listed."""
 
     def footprint(self) -> Footprint:
         """Return what other writers need to know of this commit."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, assert_never
@@ -18,91 +16,20 @@ from typing import Any, Final, TypeAlias, assert_never
 from tidelock.base.errors import DataCorrupt, RecordFromFuture
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.timeline.instant import Action
+from tidelock.txn.content import Content, content_fields, content_of
 from tidelock.txn.fields import Fields, encode_footprint, encode_groups
 from tidelock.txn.footprint import NO_GROUPS, Footprint
 from tidelock.txn.mark import Mark, mark_fields, mark_of
 
 LEDGER_FOLDER: Final = ".hoodie/.tidelock/ledger"
-ENTRY_FORMAT: Final = 2
+ENTRY_FORMAT: Final = 3
 """The newest format. An entry has the oldest that can say it, so that older releases read it."""
 
+_WITHOUT_UNDONE: Final = 2
 _WITHOUT_MARKS: Final = 1
 POSITION_DIGITS: Final = 20
 
-INLINE_BYTES_MAX: Final = 256 * 1024
-"""Metadata up to this size lies in the ledger entry, so publishing needs no further read."""
-
 _NAME: Final = re.compile(r"(\d{20})\.json", re.ASCII)
-
-
-class Inline:
-    """The bytes of a completed instant, in the entry itself.
-
-    They are kept as the entry has them, packed, until somebody wants them: every writer reads every
-    entry, and few have to publish one.
-    """
-
-    __slots__ = ("_data", "_text")
-    __match_args__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        """Hold these bytes."""
-        self._data: bytes | None = data
-        self._text = ""
-
-    @classmethod
-    def packed(cls, text: str) -> Inline:
-        """Hold bytes as an entry has them."""
-        held = cls(b"")
-        held._data, held._text = None, text
-        return held
-
-    @property
-    def data(self) -> bytes:
-        """The bytes. Raises: `DataCorrupt` if they were not packed by `text`."""
-        if self._data is None:
-            try:
-                packed = b64decode(self._text, validate=True)
-                self._data = zlib.decompressobj().decompress(packed, INLINE_BYTES_MAX + 1)
-            except (ValueError, zlib.error) as error:
-                raise DataCorrupt(f"the content of a ledger entry is broken: {error}") from error
-            if len(self._data) > INLINE_BYTES_MAX:
-                raise DataCorrupt(
-                    f"the content of a ledger entry has over {INLINE_BYTES_MAX} bytes"
-                )
-        return self._data
-
-    @property
-    def text(self) -> str:
-        """The bytes as an entry has them."""
-        if not self._text:
-            # The same few lines of Avro schema are in every instant, so the lightest level does.
-            self._text = b64encode(zlib.compress(self.data, 1)).decode("ascii")
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        """Compare the bytes."""
-        return isinstance(other, Inline) and self.data == other.data
-
-    def __hash__(self) -> int:
-        """Agree with equality."""
-        return hash(self.data)
-
-    def __repr__(self) -> str:
-        """Say how many they are."""
-        return f"Inline({len(self.data)} bytes)"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The bytes of a completed instant in an object of their own, and what they must be."""
-
-    key: str
-    sha256: str
-    size_bytes: int
-
-
-Content: TypeAlias = Inline | Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +39,16 @@ class Plan:
     action: Action
     targets: frozenset[GroupId]
     content: Content
+    removable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """A plan that somebody who knows no ledger put on the timeline; from here on as any other."""
+
+    instant: str
+    action: Action
+    targets: frozenset[GroupId]
     removable: bool = False
 
 
@@ -160,13 +97,19 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A commit that somebody who knows no ledger completed, taken into the order."""
+    """A commit that somebody who knows no ledger completed, taken into the order.
+
+    Of a roll-back, `undoes` are instants that are gone by it, and `ends` are plans that stay, of
+    which it has removed what an executor wrote.
+    """
 
     instant: str
     action: Action
     completion: str
     footprint: Footprint
     schema_id: str = ""
+    undoes: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +158,9 @@ class Release:
     instant: str
 
 
-Fact: TypeAlias = Plan | Claim | Commit | Rollback | Foreign | Boundary | Turn | Undo | Release
+Fact: TypeAlias = (
+    Plan | Adopt | Claim | Commit | Rollback | Foreign | Boundary | Turn | Undo | Release
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +196,7 @@ def encode(entry: Entry) -> bytes:
     """Return the bytes of an entry: one line of JSON."""
     kind, fields = _fact_fields(entry.fact)
     record = {
-        "format": ENTRY_FORMAT if "mark" in fields else _WITHOUT_MARKS,
+        "format": _format(entry.fact),
         "n": entry.position,
         "time": entry.time,
         "owner": entry.owner,
@@ -288,6 +233,16 @@ def decode(body: bytes, *, where: str) -> Entry:
     )
 
 
+def _format(fact: Fact) -> int:
+    match fact:
+        case Foreign(undoes=undoes, ends=ends) if undoes or ends:
+            return ENTRY_FORMAT
+        case Commit(mark=Mark()):
+            return _WITHOUT_UNDONE
+        case _:
+            return _WITHOUT_MARKS
+
+
 def _from_future(where: str, what: str) -> RecordFromFuture:
     return RecordFromFuture(
         f"{where} {what}, which this release does not know",
@@ -301,24 +256,20 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
             return "plan", {
                 "action": action.value,
                 "targets": encode_groups(targets),
-                "content": _content_fields(content),
+                "content": content_fields(content),
+                "removable": removable,
+            }
+        case Adopt(instant, action, targets, removable):
+            return "adopt", {
+                "instant": instant,
+                "action": action.value,
+                "targets": encode_groups(targets),
                 "removable": removable,
             }
         case Claim(instant, attempt):
             return "claim", {"instant": instant, "attempt": attempt}
         case Commit():
-            return "commit", {
-                "instant": fact.instant,
-                "action": fact.action.value,
-                "attempt": fact.attempt,
-                "footprint": encode_footprint(fact.footprint),
-                "content": _content_fields(fact.content),
-                "schema": fact.schema_id,
-                "base": fact.base,
-                "rebased": fact.rebased,
-                **({"token": fact.token} if fact.token else {}),
-                **({} if fact.mark is None else {"mark": mark_fields(fact.mark)}),
-            }
+            return "commit", _commit_fields(fact)
         case Rollback(instant, reason, attempt, overtaken_by, groups):
             return "rollback", {
                 "instant": instant,
@@ -327,13 +278,15 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
                 "overtakenBy": list(overtaken_by),
                 "groups": encode_groups(groups),
             }
-        case Foreign(instant, action, completion, footprint, schema_id):
+        case Foreign():
             return "foreign", {
-                "instant": instant,
-                "action": action.value,
-                "completion": completion,
-                "footprint": encode_footprint(footprint),
-                "schema": schema_id,
+                "instant": fact.instant,
+                "action": fact.action.value,
+                "completion": fact.completion,
+                "footprint": encode_footprint(fact.footprint),
+                "schema": fact.schema_id,
+                **({"undoes": list(fact.undoes)} if fact.undoes else {}),
+                **({"ends": list(fact.ends)} if fact.ends else {}),
             }
         case Boundary(position, archived, forgets):
             return "boundary", {
@@ -351,7 +304,7 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
             return "undo", {
                 "action": fact.action.value,
                 "instants": list(fact.instants),
-                "content": _content_fields(fact.content),
+                "content": content_fields(fact.content),
                 "complete": fact.complete,
                 "forced": fact.forced,
                 "reason": fact.reason,
@@ -362,6 +315,21 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
             assert_never(fact)
 
 
+def _commit_fields(fact: Commit) -> dict[str, Any]:
+    return {
+        "instant": fact.instant,
+        "action": fact.action.value,
+        "attempt": fact.attempt,
+        "footprint": encode_footprint(fact.footprint),
+        "content": content_fields(fact.content),
+        "schema": fact.schema_id,
+        "base": fact.base,
+        "rebased": fact.rebased,
+        **({"token": fact.token} if fact.token else {}),
+        **({} if fact.mark is None else {"mark": mark_fields(fact.mark)}),
+    }
+
+
 def _fact(fields: Fields) -> Fact:
     kind = fields.text("kind")
     match kind:
@@ -369,7 +337,14 @@ def _fact(fields: Fields) -> Fact:
             return Plan(
                 _action(fields),
                 fields.groups("targets"),
-                _content(fields.below("content")),
+                content_of(fields.below("content")),
+                fields.flag("removable"),
+            )
+        case "adopt":
+            return Adopt(
+                fields.time("instant"),
+                _action(fields),
+                fields.groups("targets"),
                 fields.flag("removable"),
             )
         case "claim":
@@ -392,6 +367,8 @@ def _fact(fields: Fields) -> Fact:
                 fields.time("completion"),
                 fields.footprint("footprint"),
                 fields.text("schema"),
+                tuple(fields.times("undoes")),
+                tuple(fields.times("ends")),
             )
         case "boundary":
             forgets = fields.text("forgets") if "forgets" in fields.values else ""
@@ -406,7 +383,7 @@ def _fact(fields: Fields) -> Fact:
             return Undo(
                 _action(fields),
                 tuple(fields.times("instants")),
-                _content(fields.below("content")),
+                content_of(fields.below("content")),
                 complete=fields.flag("complete"),
                 forced=fields.flag("forced"),
                 reason=fields.text("reason"),
@@ -423,7 +400,7 @@ def _commit(fields: Fields) -> Commit:
         action=_action(fields),
         attempt=fields.whole("attempt"),
         footprint=fields.footprint("footprint"),
-        content=_content(fields.below("content")),
+        content=content_of(fields.below("content")),
         schema_id=fields.text("schema"),
         base=fields.whole("base"),
         rebased=fields.whole("rebased"),
@@ -437,22 +414,6 @@ def _action(fields: Fields) -> Action:
     if name not in _ACTIONS:
         raise _from_future(fields.where, f"has the action {name!r}")
     return _ACTIONS[name]
-
-
-def _content_fields(content: Content) -> dict[str, Any]:
-    match content:
-        case Inline():
-            return {"packed": content.text}
-        case Stored(key, sha256, size_bytes):
-            return {"key": key, "sha256": sha256, "size": size_bytes}
-        case _:
-            assert_never(content)
-
-
-def _content(fields: Fields) -> Content:
-    if fields.raw("packed") is not None:
-        return Inline.packed(fields.text("packed"))
-    return Stored(fields.text("key"), fields.text("sha256"), fields.whole("size"))
 
 
 _ACTIONS: Final[Mapping[str, Action]] = {action.value: action for action in Action}

@@ -14,6 +14,7 @@ from tidelock.base.errors import InvariantBroken
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.timeline.instant import Action, format_time, parse_time
 from tidelock.txn.entry import (
+    Adopt,
     Boundary,
     Claim,
     Commit,
@@ -54,6 +55,8 @@ class Pending:
     """What it removes, in that order, if it is a roll-back or a restore."""
     halts: bool = False
     """It takes back what was complete, so nothing else completes until it is done (C87)."""
+    adopted: bool = False
+    """Somebody who knows no ledger scheduled it (C99)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +141,8 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
     """Return what a fact changes in the fold."""
     fact = entry.fact
     match fact:
-        case Plan(action, targets, removable=removable):
-            plan = Pending(entry.time, action, targets, removable, entry.position)
-            return {"plans": {**fold.plans, entry.time: plan}}
+        case Plan() | Adopt():
+            return {"plans": {**fold.plans, **_planned(fact, entry)}}
         case Claim(instant, attempt):
             claimed = replace(fold.plans[instant], attempt=attempt, owner=entry.owner)
             return {"plans": {**fold.plans, instant: claimed}}
@@ -166,12 +168,7 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
                 "turns": tuple(turn for turn in fold.turns if turn.instant != instant),
             }
         case Foreign():
-            return {
-                "committed": fold.committed.add(fact.instant),
-                "plans": _without(fold.plans, fact.instant),
-                "schema_id": _schema(fold, fact),
-                "foreign": True,
-            }
+            return _imported(fold, fact)
         case Boundary(position, archived, forgets):
             floor = max(fold.archived, archived)
             kept = fold.committed if floor == fold.archived else fold.committed.above(floor)
@@ -193,6 +190,14 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
             assert_never(fact)
 
 
+def _planned(fact: Plan | Adopt, entry: Entry) -> dict[str, Pending]:
+    adopted = isinstance(fact, Adopt)
+    instant = fact.instant if isinstance(fact, Adopt) else entry.time
+    at = entry.position
+    plan = Pending(instant, fact.action, fact.targets, fact.removable, at, adopted=adopted)
+    return {instant: plan}
+
+
 def _undone(fold: Fold, fact: Undo, entry: Entry) -> dict[str, Any]:
     void = fold.void
     for instant in fact.instants:
@@ -211,6 +216,22 @@ def _undone(fold: Fold, fact: Undo, entry: Entry) -> dict[str, Any]:
         "void": void,
         "plans": {**others, entry.time: plan},
         "turns": tuple(turn for turn in fold.turns if turn.instant not in fact.instants),
+    }
+
+
+def _imported(fold: Fold, fact: Foreign) -> dict[str, Any]:
+    void, plans = fold.void, _without(fold.plans, fact.instant)
+    for instant in fact.undoes:
+        void, plans = void.add(instant), _without(plans, instant)
+    for instant in plans.keys() & set(fact.ends):
+        plans = {**plans, instant: replace(plans[instant], owner="")}
+    return {
+        "committed": fold.committed.add(fact.instant),
+        "void": void,
+        "plans": plans,
+        "turns": tuple(turn for turn in fold.turns if turn.instant not in fact.undoes),
+        "schema_id": _schema(fold, fact),
+        "foreign": True,
     }
 
 
@@ -264,16 +285,16 @@ def lawful(fact: Fact, fold: Fold, seen: Evidence = NOTHING_SEEN, *, owner: str 
     match fact:
         case Plan():
             return _plan_problem(fact, fold)
+        case Adopt():
+            return _adopt_problem(fact, fold)
         case Claim():
             return _claim_problem(fact, fold, seen)
         case Commit():
             return _commit_problem(fact, fold, owner)
         case Rollback():
             return _rollback_problem(fact, fold, seen, owner)
-        case Foreign(instant):
-            if instant in fold.committed or instant < fold.archived:
-                return f"{instant} has its entry already"
-            return None
+        case Foreign():
+            return _foreign_problem(fact, fold)
         case Boundary():
             return _boundary_problem(fact, fold)
         case Turn():
@@ -311,7 +332,26 @@ def _boundary_problem(boundary: Boundary, fold: Fold) -> str | None:
     return None
 
 
-def _plan_problem(plan: Plan, fold: Fold) -> str | None:
+def _foreign_problem(foreign: Foreign, fold: Fold) -> str | None:
+    if foreign.instant in fold.committed or foreign.instant < fold.archived:
+        return f"{foreign.instant} has its entry already"
+    if known := next((each for each in foreign.undoes if fold.is_settled(each)), None):
+        return f"the fate of {known} is decided"
+    if gone := next((each for each in foreign.ends if each not in fold.plans), None):
+        return f"{gone} is not a pending plan"
+    return None
+
+
+def _adopt_problem(adopt: Adopt, fold: Fold) -> str | None:
+    instant = adopt.instant
+    if instant in fold.plans:
+        return f"{instant} is adopted already"
+    if fold.is_settled(instant):
+        return f"{instant} is not pending"
+    return _plan_problem(adopt, fold)
+
+
+def _plan_problem(plan: Plan | Adopt, fold: Fold) -> str | None:
     if fold.halting is not None:
         return _waits(fold, "", plan.action)
     for other in fold.plans.values():

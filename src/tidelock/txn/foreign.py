@@ -13,14 +13,16 @@ from tidelock.table.timeline.metadata import (
     NO_COMMIT,
     CommitMetadata,
     ReplaceCommitMetadata,
+    RollbackMetadata,
     WriteStat,
 )
 from tidelock.txn.appending import No, append
 from tidelock.txn.draft import deed_of, schema_id_of
 from tidelock.txn.effects import Get, List, Steps
 from tidelock.txn.entry import Fact, Foreign
-from tidelock.txn.fold import lawful
+from tidelock.txn.fold import Fold, lawful
 from tidelock.txn.footprint import Deed, Footprint, NewKeys
+from tidelock.txn.foreignplans import ADOPTED
 from tidelock.txn.publishing import Publisher
 from tidelock.txn.view import View
 
@@ -39,6 +41,8 @@ def import_foreign(view: View, *, folder: str, owner: str, publisher: Publisher)
     for meta in listed:
         name = meta.key.removeprefix(f"{folder}/")
         instant = parse_instant(name)
+        if instant is not None and instant.action in ADOPTED and not instant.is_completed:
+            view = replace(view, planned=max(view.planned, instant.requested))
         if instant is None or not instant.is_completed or view.fold.is_settled(instant.requested):
             continue
         if not (instant.action.writes_data or instant.action in _PLAIN):
@@ -52,14 +56,19 @@ def import_foreign(view: View, *, folder: str, owner: str, publisher: Publisher)
     for instant, key in sorted(found.values(), key=lambda pair: pair[0].completion):
         if instant.requested not in view.fold.committed:
             fact = yield from _fact(instant, key, adopted=adopted)
+            if instant.action is Action.ROLLBACK and not adopted:
+                fact = yield from _with_undone(view.fold, fact, key, folder)
             view = yield from _append(view, fact, owner)
     return (yield from publisher.publish(view)) if found else view
 
 
 def _append(view: View, fact: Foreign, owner: str) -> Steps[View]:
     def propose(seen: View) -> Fact | No[str]:
-        problem = lawful(fact, seen.fold)
-        return fact if problem is None else No(problem)
+        undoes = tuple(each for each in fact.undoes if not seen.fold.is_settled(each))
+        ends = tuple(each for each in fact.ends if each in seen.fold.plans)
+        now = replace(fact, undoes=undoes, ends=ends)
+        problem = lawful(now, seen.fold)
+        return now if problem is None else No(problem)
 
     # Doubt does no harm here: the next one to look finds the instant with or without an entry.
     return (yield from append(view, propose, owner=owner)).view
@@ -77,6 +86,27 @@ def _fact(instant: Instant, key: str, *, adopted: bool) -> Steps[Foreign]:
             metadata = decode(kind, found.body, where=key)
             footprint, schema = footprint_of(metadata), schema_id_of(metadata.schema_json)
     return Foreign(instant.requested, instant.action, instant.completion, footprint, schema)
+
+
+def _with_undone(fold: Fold, fact: Foreign, key: str, folder: str) -> Steps[Foreign]:
+    """Return a roll-back with what it undid (C100).
+
+    Java's executors take an attempt back by a roll-back of the plan's instant, and leave the plan
+    on the timeline; what is gone from there is undone. What has completed in the ledger's eyes is
+    for a person to judge.
+    """
+    found: StoredObject | None = yield Get(key)
+    said = () if found is None else decode(RollbackMetadata, found.body, where=key).commits_rollback
+    undoes: list[str] = []
+    ends: list[str] = []
+    for instant in (each for each in said if not fold.is_settled(each)):
+        listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{instant}")
+        names = (parse_instant(meta.key.removeprefix(f"{folder}/")) for meta in listed)
+        if not any(left is not None and left.requested == instant for left in names):
+            undoes.append(instant)
+        elif instant in fold.plans:
+            ends.append(instant)
+    return replace(fact, undoes=tuple(undoes), ends=tuple(ends))
 
 
 def footprint_of(metadata: CommitMetadata) -> Footprint:

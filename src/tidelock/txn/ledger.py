@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tidelock.base.clock import Clock, SystemClock
@@ -21,6 +22,14 @@ from tidelock.txn.view import View
 
 D = TypeVar("D")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The ledger when all of it was on the timeline, and what this process put there."""
+
+    view: View
+    landed: tuple[Entry, ...] = ()
 
 
 class Ledger:
@@ -114,8 +123,19 @@ class Ledger:
 
     def publish_steps(self, *, own: int = 0) -> Steps[None]:
         """Return the steps of `publish`."""
+        yield from self.settle_steps((yield from self.put_steps(own=own)))
+
+    def put_steps(self, *, own: int = 0) -> Steps[Shown]:
+        """Return the steps that put every commit on the timeline; `settle_steps` come after."""
         view = yield from self.view_steps()
-        view = self.adopt((yield from self.publisher.publish(view, own=own)))
+        view, landed = yield from self.publisher.put(view, own=own)
+        self.adopt(view)
+        return Shown(view, landed)
+
+    def settle_steps(self, shown: Shown) -> Steps[None]:
+        """Return the steps that look back at what was put there, and checkpoint now and then."""
+        view = yield from self.publisher.look_back(shown.view, shown.landed)
+        self.adopt(view)
         self.adopt((yield from write_checkpoint(view)))
 
     def view_steps(self) -> Steps[View]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import LockHeld, TidelockError
+from tidelock.base.metrics import PROCESS
 from tidelock.base.telemetry import span
 from tidelock.lock.config import (
     BASE_PATH,
@@ -24,6 +25,7 @@ from tidelock.lock.provider import LockProvider
 from tidelock.lockproviders.registry import open_provider
 from tidelock.store.contract import ObjectStore
 from tidelock.txn.observing import LOCK_SPAN
+from tidelock.txn.waits import Waits
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +41,21 @@ class TableLock:
     wait_ms: int = 60_000
     retries: int = 50
     between_ms: int = 5_000
+    waits: Waits | None = None
 
     @classmethod
-    def open(cls, settings: Mapping[str, object], store: ObjectStore, *, clock: Clock) -> TableLock:
-        """Open the provider that the settings name, for the table at `store`."""
+    def open(
+        cls,
+        settings: Mapping[str, object],
+        store: ObjectStore,
+        *,
+        clock: Clock,
+        waits: Waits | None = None,
+    ) -> TableLock:
+        """Open the provider that the settings name, for the table at `store`.
+
+        `waits` is told of who waits, unless the provider has a queue that tells.
+        """
         provider: LockProvider | None = None
         if PROVIDER.value(settings) is not None:
             provider = open_provider({BASE_PATH.key: store.uri, **settings})
@@ -52,6 +65,7 @@ class TableLock:
             wait_ms=WAIT_TIME_MS.required(settings),
             retries=CLIENT_NUM_RETRIES.required(settings),
             between_ms=CLIENT_WAIT_BETWEEN_RETRIES_MS.required(settings),
+            waits=None if provider is None or provider.features().fair_queue else waits,
         )
 
     @property
@@ -69,8 +83,11 @@ class TableLock:
         if provider is None:
             yield None
             return
-        with span(LOCK_SPAN, provider=self.name):
+        began_ms = self.clock.now().monotonic_ms
+        waiting = nullcontext() if self.waits is None else self.waits.waiting()
+        with span(LOCK_SPAN, provider=self.name), waiting:
             self._acquire(provider)
+        PROCESS.time("txn.lock.wait", self.clock.now().monotonic_ms - began_ms)
         try:
             yield provider.check
         finally:
@@ -93,5 +110,7 @@ class TableLock:
 
     def close(self) -> None:
         """Give the provider back."""
+        if self.waits is not None:
+            self.waits.close()
         if self.provider is not None:
             self.provider.close()

@@ -34,6 +34,7 @@ def _ours(name: str, kind: MetricKind, doc: str) -> MetricName:
 METRICS: Final = (
     _ours("txn.begin.duration", _T, "how long it took to begin a write, its lock included, in ms"),
     _ours("txn.commit.duration", _T, "how long one try to commit took, its lock included, in ms"),
+    _ours("txn.lock.wait", _T, "how long a begin or commit waited for the table's lock, in ms"),
     _ours("txn.commit.success", _C, "a write was committed"),
     _ours("txn.commit.rebased", _C, "a write was committed that had been overtaken before"),
     _ours("txn.commit.unknown", _C, "nobody can tell whether a commit happened"),

@@ -19,9 +19,9 @@ from tidelock.txn import heartbeat as heartbeats
 from tidelock.txn.appending import Appended, Declined, Doubtful, No, append
 from tidelock.txn.beginning import Begun
 from tidelock.txn.effects import Delete, DrawName, Get, Head, List, Put, ReadClock, Steps
-from tidelock.txn.entry import Claim, Fact, Plan, Rollback
+from tidelock.txn.entry import Adopt, Claim, Entry, Fact, Foreign, Plan, Rollback
 from tidelock.txn.fold import Evidence, Pending, lawful
-from tidelock.txn.footprint import Deed
+from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import Heartbeat, heartbeat_key, pulse_of
 from tidelock.txn.publishing import put_settled
 from tidelock.txn.reading import forward, history
@@ -90,6 +90,53 @@ def schedule(
     return (yield from append(view, propose, owner=owner))
 
 
+def adopt(
+    view: View, fact: Adopt, *, base: int, owner: str
+) -> Steps[Appended | Declined[str] | Doubtful]:
+    """Append that a plan which lies on the timeline is one of the ledger's, too (C99).
+
+    It was compared with the table at position `base`; what came since must not have changed what
+    it starts from. Log files may have come: those on top of a compaction stay there.
+    """
+    older = yield from history(view, base)
+    first = view.position
+
+    def propose(seen: View) -> Fact | No[str]:
+        problem = lawful(fact, seen.fold)
+        if problem is not None:
+            return No(problem)
+        entries = older if seen.position == first else seen.since(base)
+        if entries is None:
+            return No("more was committed since it was looked at than is remembered")
+        for entry in entries:
+            past = past_of(entry)
+            if past is not None and _changes(past.footprint, _completion(entry), fact):
+                return No(f"{past.instant} changed what was planned")
+        return fact
+
+    return (yield from append(view, propose, owner=owner))
+
+
+def _completion(entry: Entry) -> str:
+    """Return what the timeline calls the completion time of a commit."""
+    return entry.fact.completion if isinstance(entry.fact, Foreign) else entry.time
+
+
+def _changes(footprint: Footprint, completion: str, plan: Adopt) -> bool:
+    """Tell whether a commit changed what a plan starts from.
+
+    Log files that completed before the plan's request lie below the base file that comes of it; by
+    clocks that differ they may come after the plan all the same.
+    """
+    if footprint.deed in (Deed.CLEAN, Deed.ROLLBACK, Deed.SAVEPOINT):
+        return False
+    if footprint.deed is Deed.RESTORE or footprint.everything:
+        return True
+    on_top = plan.action is Action.COMPACTION and completion > plan.instant
+    changed = footprint.merged if on_top else footprint.touched
+    return bool(plan.targets & (changed | footprint.replaced))
+
+
 def claim(
     view: View,
     instant: str,
@@ -109,7 +156,7 @@ def claim(
         return view, NotClaimed(Why.GONE, f"{instant} is not pending")
     inflight = Instant(instant, plan.action, State.INFLIGHT)
     begun: ObjectMeta | None = yield Head(f"{folder}/{inflight.file_name}")
-    mode = yield from _free_heartbeat(instant, plan, otherwise_ms, guard=guard)
+    mode = yield from _free_heartbeat(instant, plan, begun, otherwise_ms, guard=guard)
     if isinstance(mode, NotClaimed):
         return view, mode
     if plan.removable and (plan.attempt or begun is not None):
@@ -135,17 +182,22 @@ def claim(
             gone = instant not in result.view.fold.plans
             return result.view, NotClaimed(Why.GONE if gone else Why.ACTIVE, why)
         case Appended(view=view):
-            return (yield from _begin(view, plan, held, version, folder=folder))
+            foreign = plan.adopted or (begun is not None and not plan.attempt)
+            return (yield from _begin(view, plan, held, version, folder=folder, foreign=foreign))
 
 
 def _begin(
-    view: View, plan: Pending, held: Heartbeat, version: str, *, folder: str
+    view: View, plan: Pending, held: Heartbeat, version: str, *, folder: str, foreign: bool
 ) -> Steps[tuple[View, Claimed | NotClaimed]]:
-    """Say on the timeline that the plan is being executed, and look whether it still is."""
+    """Say on the timeline that the plan is being executed, and look whether it still is.
+
+    What executors without a ledger have left, if there may have been one, is removed.
+    """
     inflight = Instant(plan.instant, plan.action, State.INFLIGHT)
     key = f"{folder}/{inflight.file_name}"
     yield from put_settled(key, b"")
     attempt = plan.attempt + 1
+    left = (yield from _everything_of(plan.instant)) if foreign else ()
     view = yield from forward(view)
     now = view.fold.plans.get(plan.instant)
     if now is None and (plan.instant in view.fold.void or plan.instant < view.fold.archived):
@@ -153,17 +205,46 @@ def _begin(
         yield Delete(key)
     if now is None or now.attempt != attempt:
         return view, NotClaimed(Why.GONE, f"attempt {attempt} at {plan.instant} is over")
+    for stray in left:
+        yield Delete(stray)
     return view, Claimed(plan, Begun(inflight, attempt, held, version, view))
 
 
+def _everything_of(instant: str) -> Steps[tuple[str, ...]]:
+    """Return the data files and markers of an instant, whoever wrote them.
+
+    Found before it is made sure that the attempt is the last, they are of earlier ones.
+    """
+    listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
+    files = yield from files_of([instant])
+    return (*sorted(files), *(meta.key for meta in listed))
+
+
 def _free_heartbeat(
-    instant: str, plan: Pending, otherwise_ms: int, *, guard: bool = True
+    instant: str,
+    plan: Pending,
+    begun: ObjectMeta | None,
+    otherwise_ms: int,
+    *,
+    guard: bool = True,
+    patience_ms: int = 0,
 ) -> Steps[Create | Match | NotClaimed]:
-    """Return on which condition the heartbeat can be taken: it is not there, or is dead."""
+    """Return on which condition the heartbeat can be taken: it is not there, or is dead.
+
+    C101: whoever has begun without a claim may be alive though its heart does not beat, for
+    `patience_ms`, but at least as long as after a heartbeat.
+    """
     found: StoredObject | None = yield Get(heartbeat_key(instant))
     now: Now = yield ReadClock()
     if found is None:
-        return Create()
+        if begun is None or plan.attempt or not guard:
+            return Create()
+        age_ms = now.wall_epoch_ms - begun.modified_epoch_ms
+        left_ms = max(otherwise_ms, patience_ms) - age_ms
+        if left_ms <= 0:
+            return Create()
+        who = "a writer that keeps no ledger, and whose heart does not beat"
+        return NotClaimed(Why.ACTIVE, f"{instant} was begun by {who}", left_ms)
     pulse = pulse_of(instant, found)
     if not guard or not pulse.is_alive(now.wall_epoch_ms, otherwise_ms=otherwise_ms):
         return Match(found.version)
@@ -238,7 +319,7 @@ def hold_dead_plan(
         return f"the plan {instant} cannot be removed"
     inflight = Instant(instant, plan.action, State.INFLIGHT)
     begun: ObjectMeta | None = yield Head(f"{folder}/{inflight.file_name}")
-    mode = yield from _free_heartbeat(instant, plan, otherwise_ms)
+    mode = yield from _free_heartbeat(instant, plan, begun, otherwise_ms, patience_ms=delay_ms)
     if isinstance(mode, NotClaimed):
         return f"{instant} is alive: {mode.text}"
     now: Now = yield ReadClock()
@@ -251,12 +332,16 @@ def hold_dead_plan(
 
 
 def remove_attempts(instant: str, attempts: Container[int]) -> Steps[tuple[str, ...]]:
-    """Delete the data files of some attempts at a plan, which their names tell, and markers."""
+    """Delete the data files of some attempts at a plan, which their names tell, and markers.
+
+    The markers are listed first: what a sleeper announces and writes meanwhile keeps its marker,
+    and is found by that later.
+    """
+    listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
     found = yield from files_of([instant])
     mine = tuple(sorted(key for key in found if attempt_of(key) in attempts))
     for key in mine:
         yield Delete(key)
-    listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
     for meta in listed:
         if attempt_of(meta.key) in attempts:
             yield Delete(meta.key)

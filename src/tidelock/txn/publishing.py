@@ -6,6 +6,7 @@ The file's name and bytes follow from the entry, so it does not matter who write
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,8 +26,9 @@ from tidelock.store.contract import (
 from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.txn import checkpoint as checkpoints
 from tidelock.txn.checkpoint import CHECKPOINT_KEY, Checkpoint
+from tidelock.txn.content import Content, Inline, Stored
 from tidelock.txn.effects import CheckHeld, Delete, DrawName, Get, Head, Pause, Put, Steps
-from tidelock.txn.entry import Commit, Content, Entry, Inline, Plan, Stored, Undo
+from tidelock.txn.entry import Commit, Entry, Plan, Undo
 from tidelock.txn.fold import Fold
 from tidelock.txn.reading import look_at_checkpoint
 from tidelock.txn.view import View
@@ -47,15 +49,26 @@ class Publisher:
     folder: str
 
     def publish(self, view: View, *, own: int = 0) -> Steps[View]:
-        """Put every commit that is not on the timeline there, oldest first.
+        """Put every commit that is not on the timeline there, oldest first, and look back.
 
-        `own` is the position of an entry that the caller has just appended: nobody can have
-        published it long ago, so it is not looked for first.
         Raises: `Unavailable` if the store does not take a file; nothing after it is published.
         """
+        view, landed = yield from self.put(view, own=own)
+        return (yield from self.look_back(view, landed))
+
+    def put(self, view: View, *, own: int = 0) -> Steps[tuple[View, tuple[Entry, ...]]]:
+        """Put every commit that is not on the timeline there; also return those that were not.
+
+        `own` is the position of an entry that the caller has just appended: nobody can have
+        published it long ago, so it is not looked for first. Whoever calls this looks back at what
+        landed. Raises: `Unavailable` as `publish`.
+        """
         landed: list[Entry] = []
+        shown = yield from self._shown(view, own=own)
         for entry in view.unpublished():
             match entry.fact:
+                case _ if entry.position <= shown:
+                    pass
                 case Commit() | Plan() | Undo() as fact if not _is_over(view.fold, entry):
                     try:
                         done = yield from self._publish(entry, fact, own=entry.position == own)
@@ -71,9 +84,7 @@ class Publisher:
                 case _:
                     pass
             view = replace(view, published=max(view.published, entry.position))
-        if landed:
-            view = yield from self._recheck(view, landed)
-        return view
+        return view, tuple(landed)
 
     def key(self, entry: Entry, fact: Commit | Plan | Undo) -> str:
         """Return the object that says that a commit is complete, or a plan requested."""
@@ -83,6 +94,25 @@ class Publisher:
             else Instant(fact.instant, fact.action.completed, State.COMPLETED, entry.time)
         )
         return f"{self.folder}/{said.file_name}"
+
+    def _shown(self, view: View, *, own: int) -> Steps[int]:
+        """Return a position up to which everything is published, found from the newest down.
+
+        C29: whoever put an entry's file there knew that all below it were. A single one needs no
+        such look, since it is looked for before it is published.
+        """
+        others = [
+            (entry, entry.fact)
+            for entry in view.unpublished()
+            if isinstance(entry.fact, Commit | Plan | Undo)
+            and entry.position != own
+            and not _is_over(view.fold, entry)
+        ]
+        for entry, fact in reversed(others[1:]):
+            head: ObjectMeta | None = yield Head(self.key(entry, fact))
+            if head is not None:
+                return entry.position
+        return view.published
 
     def _publish(self, entry: Entry, fact: Commit | Plan | Undo, *, own: bool) -> Steps[bool]:
         key = self.key(entry, fact)
@@ -94,11 +124,13 @@ class Publisher:
         yield CheckHeld()
         return (yield from put_settled(key, body))
 
-    def _recheck(self, view: View, landed: list[Entry]) -> Steps[View]:
-        """C33: a file written behind the archive's boundary is taken away again.
+    def look_back(self, view: View, landed: Sequence[Entry]) -> Steps[View]:
+        """C33: take a file away again that was written behind the archive's boundary.
 
-        C86: so is one of what was undone, or given up, meanwhile.
+        C86: and one of what was undone, or given up, meanwhile.
         """
+        if not landed:
+            return view
         view = yield from look_at_checkpoint(view)
         for entry in landed:
             if isinstance(entry.fact, Commit | Plan | Undo) and self._is_past(view, entry):

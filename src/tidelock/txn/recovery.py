@@ -28,6 +28,7 @@ from tidelock.txn.rollbacks import (
     remove_plan,
     schedule_undo,
 )
+from tidelock.txn.sweeping import sweep_marked
 from tidelock.txn.undoing import marked_files, remove_undone
 from tidelock.txn.undorecords import Undone, rollback_plan
 
@@ -208,6 +209,9 @@ class Recovery:
                 # Its writer gave it up, and died before everything of it was gone.
                 yield from self._remove(instant, seen)
         yield from self._forget_ghosts(seen)
+        if self.delay_ms is not None:
+            beating = {i for i in seen.pulses if seen.is_alive(i, otherwise_ms=home.life_ms)}
+            yield from sweep_marked(home, alive=beating | set(home.beating.instants()))
         yield from self._forget_heartbeats(seen)
 
     def _finish(self, plan: Pending) -> Steps[None]:
@@ -255,11 +259,11 @@ class Recovery:
         announce it, and be taken for dead by a wrong clock. What the ledger has passed, nobody
         takes again.
         """
-        home = self.home
-        waiting = {instant.requested for instant in seen.pending} | set(home.ledger.fold.plans)
+        home, fold = self.home, self.home.ledger.fold
+        waiting = {instant.requested for instant in seen.pending} | set(fold.plans)
         waiting |= set(home.beating.instants())
         for instant in seen.pulses:
-            if instant in waiting or instant > home.ledger.fold.time:
+            if instant in waiting or instant > fold.time:
                 continue
             if not seen.is_alive(instant, otherwise_ms=home.life_ms):
                 yield Delete(heartbeat_key(instant))

@@ -33,6 +33,7 @@ from tidelock.txn.entry import Commit, Entry, Rollback, Turn
 from tidelock.txn.fold import Evidence, Fold, Pending
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import heartbeat_key
+from tidelock.txn.ledger import Shown
 from tidelock.txn.planning import release_plan, remove_attempts
 from tidelock.txn.rules import Candidate
 from tidelock.txn.undoing import attempt_of, decide, remove_announcement, remove_files
@@ -84,6 +85,7 @@ class Transaction:
         self._rebased = rebased
         self._plan = plan
         self._marked: tuple[str, ...] = ()
+        self._shown: Shown | None = None
         self.deed = deed
         self.phase = Phase.RUNNING
 
@@ -135,7 +137,7 @@ class Transaction:
             home.observing.fenced(self.instant, result.reason)
         if isinstance(result, Committed):
             home.beating.drop(self.instant)
-            home.ledger.run(self.tidy_steps())
+            home.aside(lambda: home.ledger.run(self.tidy_steps()))
         elif isinstance(result, Unknown):
             # Should nobody ever ask again, the write must not look alive for ever.
             home.beating.drop(self.instant)
@@ -148,7 +150,9 @@ class Transaction:
         """Return the steps of `commit`, but for the lock around it and `tidy_steps` after it."""
         if self._home.looks_for_foreign:
             yield from self._home.ledger.refresh_steps(foreign=True)
-        if self._markers:
+        if draft.markers is not None:
+            self._marked = tuple(sorted(marker.key(self.instant) for marker in draft.markers))
+        elif self._markers:
             attempt = self.attempt if self._plan is not None else None
             self._marked = yield from remove_strays(
                 self._begun.instant, draft.metadata, attempt=attempt
@@ -333,7 +337,7 @@ class Transaction:
         )
         judge = Judge(candidate, self.base, cleared, home.settings.strategy)
         view = yield from home.ledger.view_steps()
-        result = yield from commit(view, judge, fact, owner=home.owner)
+        result = yield from commit(view, judge, fact, owner=home.owner, crowded=home.is_crowded)
         home.ledger.adopt(result.view)
         match result:
             case Appended(entry=entry):
@@ -394,7 +398,7 @@ class Transaction:
 
     def _publish(self, done: Committed) -> Steps[Committed]:
         try:
-            yield from self._home.ledger.publish_steps(own=done.position)
+            self._shown = yield from self._home.ledger.put_steps(own=done.position)
         except TidelockError as error:
             # The commit stands: an error now would make the caller write it a second time.
             logger.warning("%s is committed but not on the timeline yet: %s", self.instant, error)
@@ -402,10 +406,16 @@ class Transaction:
         return Committed(done.instant, done.completion, done.position)
 
     def tidy_steps(self) -> Steps[None]:
-        """Remove markers and heartbeat of a committed write; what is left is removed by recovery.
+        """Look back at what was published, and remove markers and heartbeat of a committed write.
 
-        The commit stands, so a failure here is not one of the commit.
+        The commit stands, so a failure here is not one of the commit. What is left is removed by
+        recovery.
         """
+        try:
+            if self._shown is not None:
+                yield from self._home.ledger.settle_steps(self._shown)
+        except TidelockError as error:
+            logger.warning("after publishing %s the boundary was not read: %s", self.instant, error)
         try:
             for key in (*self._marked, heartbeat_key(self.instant)):
                 yield Delete(key)

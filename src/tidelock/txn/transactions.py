@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
@@ -14,6 +14,7 @@ from tidelock.base.errors import Conflict, OutcomeUnknown
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.lock.alerting import Alerts
 from tidelock.store.contract import ObjectStore
+from tidelock.store.uri import is_far
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import load_properties
@@ -26,6 +27,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.txn import turns
 from tidelock.txn.appending import Appended, Declined, Doubtful, give_name_back
+from tidelock.txn.aside import Aside, Work, at_once
 from tidelock.txn.beating import Beating
 from tidelock.txn.beginning import Announcement, begin
 from tidelock.txn.committing import store_content
@@ -34,6 +36,7 @@ from tidelock.txn.draft import deed_of
 from tidelock.txn.effects import Steps
 from tidelock.txn.entry import Commit, Plan
 from tidelock.txn.fold import Fold, Pending
+from tidelock.txn.foreignplans import foreign_targets
 from tidelock.txn.heartbeat import Heartbeat
 from tidelock.txn.ledger import Ledger
 from tidelock.txn.lining import Line
@@ -44,6 +47,7 @@ from tidelock.txn.planning import NotClaimed, claim, schedule
 from tidelock.txn.recovery import Recovered, Recovery
 from tidelock.txn.rollbacks import remove_plan
 from tidelock.txn.transaction import Transaction, wait_out
+from tidelock.txn.waits import Waits
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +68,13 @@ class Transactions:
         clock: Clock | None = None,
         ids: IdSource | None = None,
         owner: str = "",
+        aside: Callable[[Work], None] | None = None,
     ) -> None:
-        """Read and check the settings; the table is read when something begins."""
+        """Read and check the settings; the table is read when something begins.
+
+        `aside` is who removes what committed writes leave. Without one, a thread does where the
+        store is a server, so that nobody waits for it.
+        """
         given = settings or {}
         self.settings = TxnSettings.read(given)
         self.store = store
@@ -79,7 +88,8 @@ class Transactions:
             timeline_folder=self.properties.timeline_folder,
             owner=owner,
         )
-        self.lock = TableLock.open(given, store, clock=self.clock)
+        waits = Waits(store, self.clock, self.ledger.owner, *self.ids.process())
+        self.lock = TableLock.open(given, store, clock=self.clock, waits=waits)
         self.observing = Observing(
             store.uri,
             self.ledger.owner,
@@ -89,6 +99,7 @@ class Transactions:
         )
         self.beating = Beating(store, self.settings.heartbeat_interval_ms, self.observing)
         self.line = Line(store, self.clock)
+        self.aside = aside or (Aside() if is_far(store) else at_once)
         self._recovered = False
         self._last = ""
         self._ahead_ms = 0
@@ -211,7 +222,10 @@ class Transactions:
     ) -> Steps[Pending]:
         """Return the steps of `schedule`, but for the lock around it."""
         if self.looks_for_foreign:
-            yield from self.ledger.refresh_steps(foreign=True)
+            fold = yield from self.ledger.refresh_steps(foreign=True)
+            folder = self.ledger.publisher.folder
+            if targets and targets & (yield from foreign_targets(fold, folder=folder)):
+                raise Conflict(f"the {action} was not scheduled: others planned it", hint="retry")
         content = yield from store_content(f"plan-{base.position}", plan)
         fact = Plan(action, targets, content, removable)
         view = yield from self.ledger.view_steps()
@@ -364,6 +378,8 @@ class Transactions:
 
     def close(self) -> None:
         """Stop the heartbeats and give the lock back; running writes count as dead in time."""
+        if isinstance(self.aside, Aside):
+            self.aside.drain()
         self.beating.close()
         self.lock.close()
 

@@ -32,6 +32,8 @@ class View:
     boundary: int = 0
     archived: str = ""
     sealed: Fold | None = None
+    planned: str = ""
+    """The latest plan of somebody without a ledger that was found on the timeline (C102)."""
 
     @property
     def position(self) -> int:
@@ -64,10 +66,21 @@ class View:
         return found
 
     def joined(self, other: View) -> View:
-        """Return the later of two views of one ledger, published as far as either knows."""
+        """Return the later of two views of one ledger, with what either knows beside it."""
         newer, older = (self, other) if self.position >= other.position else (other, self)
+        if older.planned > newer.planned:
+            newer = replace(newer, planned=older.planned)
         if older.published > newer.published:
-            return replace(newer, published=min(older.published, newer.position))
+            newer = replace(newer, published=min(older.published, newer.position))
+        if older.checkpointed > newer.checkpointed:
+            newer = replace(
+                newer,
+                checkpoint=older.checkpoint,
+                checkpointed=older.checkpointed,
+                boundary=max(older.boundary, newer.boundary),
+                archived=max(older.archived, newer.archived),
+                sealed=older.sealed,
+            )
         return newer
 
 

@@ -18,6 +18,7 @@ from tidelock.table.logfile.content import Ordering
 from tidelock.table.logfile.reader import CorruptBlock
 from tidelock.table.logfile.writer import avro_block, parquet_block, rollback_block
 from tidelock.table.properties import MergeMode
+from tidelock.table.schema.avro import render_schema
 from tidelock.table.schema.meta import with_meta
 
 COMMIT = MergeRule()
@@ -378,6 +379,26 @@ def test_a_damaged_data_block_is_corrupt_and_named(
 ) -> None:
     made = SliceBuilder().with_base(BASE).with_log("2", Block(BlockType.AVRO, headers, content))
     with pytest.raises(DataCorrupt, match=rf"\.f-0_2\.log.*{message}"):
+        names(made, EVENT)
+
+
+def test_many_logs_with_rows_and_deletes_in_between_count_in_their_order() -> None:
+    made = SliceBuilder().with_base(BASE)
+    for turn in range(2, 6):
+        made.upsert(str(turn), ("a", 10 + turn, f"a{turn}"), (f"n{turn}", 1, f"n{turn}"))
+    made.delete("6", "a", "n2").upsert("7", ("n2", 1, "n2 again"), as_parquet=True)
+    made.upsert("8", ("b", 90, "b8")).upsert("9", ("b", 91, "b9"))
+    expected = ["b9", "c1", "n2 again", "n3", "n4", "n5"]
+    assert sorted(names(made, EVENT)) == sorted(names(made, COMMIT)) == expected
+
+
+def test_a_damaged_block_among_others_is_the_one_that_is_named() -> None:
+    made = SliceBuilder().upsert("2", ("a", 1, "a2")).upsert("3", ("a", 2, "a3"))
+    schema = render_schema(made.avro)
+    made.with_log(
+        "4", Block(BlockType.AVRO, {0: "4", 2: schema}, bytes.fromhex("0000000300000009"))
+    )
+    with pytest.raises(DataCorrupt, match=r"block of 4.*lengths of 9 records"):
         names(made, EVENT)
 
 

@@ -15,8 +15,9 @@ from tidelock.base.errors import DataCorrupt
 from tidelock.kernel import clustering
 from tidelock.kernel.clustering import cluster_base
 from tidelock.kernel.context import BloomSettings, WriteContext
+from tidelock.kernel.groupfile import own_footer
 from tidelock.kernel.results import FileResult
-from tidelock.kernel.splice import movable, own_footer
+from tidelock.kernel.splice import movable
 from tidelock.kernel.write import append_log, create_base
 from tidelock.store.contract import Create, ObjectStore
 from tidelock.store.memory import MemoryStore

@@ -12,6 +12,7 @@ import pytest
 import tidelock as tl
 from tests.unit.operation.model import TYPES, made, ordered, row, rows
 from tidelock.base.errors import InvalidInput
+from tidelock.kernel import objectfile
 from tidelock.operation.filters import row_filter, without_impossible
 
 FIELD = pc.field
@@ -98,7 +99,10 @@ def test_days_and_numbers_are_compared_as_such_not_as_text() -> None:
         assert [item["id"] for item in table.read(filter=given).to_pylist()] == ["b"]
 
 
-def test_row_groups_that_the_filter_excludes_are_not_fetched() -> None:
+def test_row_groups_that_the_filter_excludes_are_not_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(objectfile, "WHOLE_BYTES_MAX", 0)  # as if the file were a large one
     table = made(
         options={
             "hoodie.bulkinsert.sort.mode": "GLOBAL_SORT",

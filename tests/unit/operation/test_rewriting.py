@@ -111,3 +111,25 @@ def test_an_overwrite_replaces_partitions_that_its_rows_do_not_lie_in(tmp_path: 
 def test_an_operation_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with made(tmp_path) as table, pytest.raises(ConfigInvalid, match="'updte' is not known"):
         table.rewrite(lambda _: None, "updte")
+
+
+@BOTH
+def test_rows_are_found_by_their_values_as_they_are_now(tmp_path: Path, kind: str) -> None:
+    found: list[pa.Table | None] = []
+
+    def looked(now: Moment) -> None:
+        for values, bytes_max in (
+            ({"id": pa.array([1, 2, 99]), "day": pa.array(["d1"])}, 10_000),
+            ({"id": pa.array([], pa.int64())}, 0),
+            ({"id": pa.array([1])}, 0),
+        ):
+            found.append(now.among(["n", "id"], values, bytes_max=bytes_max))
+
+    with made(tmp_path, kind) as table:
+        table.upsert([{"id": 1, "n": 7, "day": "d1"}])
+        table.rewrite(looked)
+    some, none, too_many = found
+    assert some is not None
+    assert some.to_pylist() == [{"n": 7, "id": 1}]
+    assert none is not None
+    assert (none.num_rows, too_many) == (0, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from tidelock.ops.validate.ledger import check_ledger
 from tidelock.ops.validate.validating import validate
 from tidelock.store.contract import Create
 from tidelock.store.local import LocalStore
+from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.archive import execute as archiving
 from tidelock.tableservice.table import Table
 from tidelock.testing.tablecrash.stops import OffClock
 from tidelock.txn import committing
+from tidelock.txn.heartbeat import heartbeat_key
 from tidelock.txn.publishing import CONTENT_FOLDER
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
@@ -90,6 +93,37 @@ def test_a_roll_back_is_forgotten_long_after_it_was_archived_past(table: Table) 
         assert fold.is_settled(gone.instant)
         assert store.head(late) is None
         assert validate(store, more=[check_ledger]).findings == ()
+
+
+def test_the_archive_waits_before_it_passes_what_was_taken_for_dead_just_now(table: Table) -> None:
+    """Hudi's readers would take a file for committed that a sleeper writes behind the archive."""
+    store = LocalStore(Path(table.uri.removeprefix("file://")))
+    with Table.open(table.uri, options=OPTIONS) as sleeper:
+        gone = sleeper.writer().transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
+        sleeper.writer().transactions.beating.close()
+    age(store, gone.instant)
+    write_more(table)
+    (done,) = table.rollback()
+    assert [undone.instant for undone in done.undone] == [gone.instant]
+    table.clean()
+    table.archive()
+    start = load_timeline(store).start
+    assert start is not None
+    assert start < gone.instant
+    life_ms = table.writer().transactions.life_ms
+    with Table(snapshot_now(store), options=OPTIONS, clock=OffClock(life_ms + 1_000)) as later:
+        assert later.archive().instants > 0
+        late = f"x_0-{gone.attempt}-0_{gone.instant}.parquet"
+        store.put(late, b"late", Create())
+        assert later.archive().instants == 0, "there is nothing to archive"
+        assert store.head(late) is None, "and still it is swept"
+
+
+def age(store: LocalStore, instant: str) -> None:
+    """Let the heartbeat of an instant be old."""
+    path = store.local_path(heartbeat_key(instant))
+    assert path is not None
+    os.utime(path, (1, 1))
 
 
 def test_stored_contents_go_when_their_instants_are_archived(

@@ -16,13 +16,13 @@ from tidelock.store.contract import Create
 from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.cancelling import cancel
-from tidelock.tableservice.claiming import claimed
 from tidelock.tableservice.clean.execute import Clean
 from tidelock.tableservice.clean.plan import Keep
 from tidelock.tableservice.clustering.execute import Clustering
 from tidelock.tableservice.clustering.plan import Sizes
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Choice
+from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])

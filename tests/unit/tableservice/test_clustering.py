@@ -24,11 +24,11 @@ from tidelock.table.schema.meta import FILE_NAME
 from tidelock.table.timeline.container import encode
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType, RequestedReplaceMetadata
-from tidelock.tableservice.claiming import claimed
 from tidelock.tableservice.clustering.execute import Clustering
 from tidelock.tableservice.clustering.plan import Sizes
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Choice, plan_compaction
+from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.table import Table
 from tidelock.testing.judges.hudi_rs import HudiRs
 from tidelock.txn.heartbeat import heartbeat_key

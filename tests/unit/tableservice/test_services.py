@@ -13,11 +13,11 @@ from tidelock.engine.contract import Prepared, Tagged, TagRule
 from tidelock.engine.local_write import LocalWriter
 from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
-from tidelock.tableservice.claiming import claimed
 from tidelock.tableservice.clean.execute import Clean
 from tidelock.tableservice.clean.plan import Keep
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Choice
+from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.running import Ran
 from tidelock.tableservice.table import Table
 

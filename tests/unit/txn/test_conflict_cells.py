@@ -16,7 +16,8 @@ import pytest
 from tests.unit.txn.bench import groups
 from tidelock.table.timeline.instant import Action
 from tidelock.txn.committing import Judge
-from tidelock.txn.entry import Commit, Entry, Inline
+from tidelock.txn.content import Inline
+from tidelock.txn.entry import Commit, Entry
 from tidelock.txn.footprint import Deed, Footprint, NewKeys
 from tidelock.txn.matrix import matrix_page
 from tidelock.txn.rules import Candidate

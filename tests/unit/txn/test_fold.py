@@ -9,6 +9,7 @@ import pytest
 from tests.unit.txn.bench import groups
 from tidelock.base.errors import InvariantBroken
 from tidelock.table.timeline.instant import Action
+from tidelock.txn.content import Inline
 from tidelock.txn.entry import (
     Boundary,
     Claim,
@@ -16,7 +17,6 @@ from tidelock.txn.entry import (
     Entry,
     Fact,
     Foreign,
-    Inline,
     Plan,
     Rollback,
     Turn,

@@ -26,9 +26,10 @@ from tidelock.txn import appending
 from tidelock.txn.appending import Appended, No
 from tidelock.txn.beginning import Announcement
 from tidelock.txn.committing import Judge
+from tidelock.txn.content import Inline
 from tidelock.txn.draft import Committed, Overtaken
 from tidelock.txn.effects import Effect, Get, Pause, Put, Steps, World
-from tidelock.txn.entry import Boundary, Commit, Entry, Fact, Inline, Rollback, encode, entry_key
+from tidelock.txn.entry import Boundary, Commit, Entry, Fact, Rollback, encode, entry_key
 from tidelock.txn.publishing import Publisher, write_checkpoint
 from tidelock.txn.reading import decoded
 from tidelock.txn.transactions import Transactions

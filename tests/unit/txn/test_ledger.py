@@ -16,13 +16,13 @@ from tidelock.table.timeline.instant import Action
 from tidelock.txn import appending
 from tidelock.txn.appending import Appended, Declined, Doubtful, No
 from tidelock.txn.checkpoint import CHECKPOINT_KEY
+from tidelock.txn.content import Inline
 from tidelock.txn.draft import Committed, Overtaken
 from tidelock.txn.effects import Steps
 from tidelock.txn.entry import (
     Boundary,
     Entry,
     Fact,
-    Inline,
     Rollback,
     Turn,
     decode,

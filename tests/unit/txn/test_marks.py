@@ -13,8 +13,9 @@ from tidelock.base.errors import InvalidInput, RecordFromFuture
 from tidelock.table.timeline.instant import Action
 from tidelock.txn import checkpoint, entry
 from tidelock.txn.checkpoint import Checkpoint
+from tidelock.txn.content import Inline
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
-from tidelock.txn.entry import Commit, Entry, Inline
+from tidelock.txn.entry import Commit, Entry
 from tidelock.txn.fold import Fold, lawful
 from tidelock.txn.mark import APPLICATIONS_MAX, DATA_CHARACTERS_MAX, Applied, Mark, marked
 from tidelock.txn.verdict import Rebase, Repeated

@@ -14,9 +14,10 @@ from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.container import encode
 from tidelock.table.timeline.instant import Action, State
 from tidelock.table.timeline.metadata import OperationType
+from tidelock.txn.content import Stored
 from tidelock.txn.draft import Committed, Overtaken
 from tidelock.txn.effects import Delete, Get, Head, List, Put
-from tidelock.txn.entry import Commit, Stored
+from tidelock.txn.entry import Commit
 from tidelock.txn.heartbeat import heartbeat_key, pulse_of
 from tidelock.txn.transaction import Phase
 from tidelock.txn.verdict import CheckKeys, Rebase, Refuse

@@ -14,8 +14,9 @@ from tidelock.table.timeline.metadata import (
     OperationType,
     SavepointMetadata,
 )
+from tidelock.txn.content import Inline
 from tidelock.txn.draft import Committed, Overtaken
-from tidelock.txn.entry import Boundary, Claim, Inline, Plan, Release, Undo
+from tidelock.txn.entry import Boundary, Claim, Plan, Release, Undo
 from tidelock.txn.fold import Evidence, lawful
 from tidelock.txn.planning import NotClaimed
 from tidelock.txn.recovery import Recovery

@@ -18,13 +18,13 @@ def estimated_bytes(frame: DataFrame) -> int | None:
 
     It knows files and local rows; what joins and Python functions give it multiplies to fantasies.
     """
-    size = int(str(_plan(frame).stats().sizeInBytes()))
+    size = int(str(plan_of(frame).stats().sizeInBytes()))
     return size if size < _FANTASY_BYTES else None
 
 
 def is_local(frame: DataFrame) -> bool:
     """Tell whether the rows are in the driver already."""
-    return _name(_plan(frame)) in _LOCAL
+    return _name(plan_of(frame)) in _LOCAL
 
 
 def can_be_read_again(frame: DataFrame) -> bool:
@@ -33,7 +33,7 @@ def can_be_read_again(frame: DataFrame) -> bool:
     What is computed (joins, shuffles, functions in Python) or may differ the second time (random
     values) is kept instead.
     """
-    plan = _plan(frame)
+    plan = plan_of(frame)
     return bool(plan.deterministic()) and _all_cheap(plan)
 
 
@@ -44,7 +44,8 @@ def _all_cheap(plan: Any) -> bool:
     return all(_all_cheap(children.apply(i)) for i in range(children.length()))
 
 
-def _plan(frame: DataFrame) -> Any:
+def plan_of(frame: DataFrame) -> Any:
+    """Return what Spark's planner makes of a frame."""
     return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the planner is not public
 
 

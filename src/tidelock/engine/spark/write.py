@@ -8,6 +8,7 @@ in the workers from beginning to end (`tidelock.engine.spark.large`). Both make 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +20,7 @@ from tidelock.base.errors import InvalidInput
 from tidelock.engine.contract import GroupTask, Prepared, Tagged, TagRule, WritePlan
 from tidelock.engine.local_write import LocalWriter, parts
 from tidelock.engine.spark.expecting import is_expected_small, remember
+from tidelock.engine.spark.files import table_of
 from tidelock.engine.spark.job import Doomed, outcome_of, run_job, sent, value_of
 from tidelock.engine.spark.large import LargeRows, LargeWriter
 from tidelock.engine.spark.parcel import packed, unpacked
@@ -45,6 +47,11 @@ Where Spark runs in the driver's own machine, all that were collected do. Its wo
 processes on the same cores, to which every row would have to be carried first.
 """
 
+FILES_BYTES_MAX: Final = 1024 * 1024 * 1024
+FILES_SHARE: Final = 16
+"""Files on a laptop are read by the driver itself up to this size, as Parquet counts it, and up to
+this part of the machine's memory: rows take a few times as much on their way."""
+
 TASKS_MAX: Final = 4_000
 """Tasks of one job; more file groups than these share tasks."""
 
@@ -61,6 +68,7 @@ class SparkWriter:
     collected_bytes_max: int = COLLECTED_BYTES_MAX
     driver_bytes_max: int = DRIVER_BYTES_MAX
     driver_work_bytes_max: int | None = None
+    files_bytes_max: int = FILES_BYTES_MAX
     local: LocalWriter = field(init=False)
     large: LargeWriter = field(init=False)
 
@@ -68,6 +76,11 @@ class SparkWriter:
         """Make the halves that small and large batches go to."""
         object.__setattr__(self, "local", LocalWriter(self.address.open()))
         object.__setattr__(self, "large", LargeWriter(self.spark, self.address))
+
+    @property
+    def tries_twice(self) -> bool:
+        """Spark runs a task again that failed, and a slow one beside itself."""
+        return True
 
     def schema(self, data: object) -> pa.Schema:
         """Return the user's columns of a frame, as Arrow sees them."""
@@ -80,6 +93,10 @@ class SparkWriter:
         if not isinstance(data, DataFrame):
             return self.local.prepare(data, rule)
         frame = _without_meta(data)
+        here = table_of(frame, self._files_bytes_max)
+        if here is not None:
+            remember(here.nbytes)
+            return self.local.prepare(here, rule)
         size = estimated_bytes(frame)
         small = is_expected_small() if size is None else size <= self.collected_bytes_max
         if small or is_local(frame):
@@ -118,9 +135,11 @@ class SparkWriter:
         """
         if not isinstance(tagged.rows, pa.Table):
             return self.large.write(tagged, plan, context, doomed=doomed)
-        work = list(parts(tagged.rows, plan))
         most = self._driver_work_bytes_max
-        if most is None or sum(_work_bytes(task, rows) for task, rows in work) <= most:
+        if most is None:
+            return self.local.write(tagged, plan, context)
+        work = list(parts(tagged.rows, plan))
+        if sum(_work_bytes(task, rows) for task, rows in work) <= most:
             return self.local.write(tagged, plan, context)
         return self._spread(work, context, doomed)
 
@@ -128,6 +147,14 @@ class SparkWriter:
         """Let Spark forget the rows that were kept."""
         if isinstance(prepared.rows, LargeRows):
             self.large.release(prepared)
+
+    @property
+    def _files_bytes_max(self) -> int:
+        """How much of local files is read by the driver itself."""
+        if not is_local_master(self.spark):
+            return 0
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return min(self.files_bytes_max, memory // FILES_SHARE)
 
     @property
     def _group(self) -> str:

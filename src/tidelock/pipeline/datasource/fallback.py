@@ -22,11 +22,11 @@ from pyspark.sql.types import StructType
 from tidelock.base.errors import Unsupported
 from tidelock.engine.spark.read import SliceReading, packed
 from tidelock.engine.spark.schema import spark_schema
+from tidelock.operation.reads import snapshot_now
 from tidelock.pipeline.datasource.options import FORMAT, canonical, split_path
 from tidelock.pipeline.datasource.reading import asked_scan
 from tidelock.pipeline.streaming.source import ChangeStream
 from tidelock.store.address import StoreAddress
-from tidelock.table.snapshot import open_table
 
 TASKS_MIN = 8
 """The driver's cores are not known where a data source is planned."""
@@ -68,7 +68,7 @@ class TidelockSource(DataSource):
     def _reading(self) -> SliceReading:
         address = self._address()
         options = address.settings
-        scan = asked_scan(open_table(address.open()), options)
+        scan = asked_scan(snapshot_now(address.open()), options)
         times = None if scan.commit_times is None else frozenset(scan.commit_times)
         return SliceReading(
             address,

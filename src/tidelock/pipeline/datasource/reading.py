@@ -9,6 +9,7 @@ from tidelock.base.errors import ConfigInvalid
 from tidelock.engine.local import Scan
 from tidelock.operation.frames import scan_frame
 from tidelock.operation.query import changes_scan, snapshot_scan
+from tidelock.operation.reads import snapshot_now
 from tidelock.pipeline.datasource.options import (
     AS_OF,
     BEGIN,
@@ -22,7 +23,7 @@ from tidelock.pipeline.datasource.options import (
     split_path,
 )
 from tidelock.store.uri import open_store
-from tidelock.table.snapshot import TableSnapshot, open_table
+from tidelock.table.snapshot import TableSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ def load(
     uri, others = split_path(options, path)
     store = open_store(uri, others)
     try:
-        snapshot = open_table(store)
+        snapshot = snapshot_now(store)
         scan = asked_scan(snapshot, others, columns)
         native = bool(NATIVE.value(others))
         from tidelock.pipeline.datasource.merged import merged_frame

@@ -7,7 +7,7 @@ values, and deletes. Source rows for which that does not hold send the statement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -136,21 +136,28 @@ def keyed_merge(
 def _pairs(target: Target, on: exp.Expr, source: str) -> dict[str, exp.Expr] | None:
     """Return for each target column of ON what it equals in the source; None for any other ON."""
     found: dict[str, exp.Expr] = {}
-    known = {name.lower(): name for name in (*target.keys, *target.partitions)}
+    parts = list(on.flatten()) if isinstance(on, exp.And) else [on]
+    for name, other in equalities(target, on, source, (*target.keys, *target.partitions)):
+        if name in found:
+            return None
+        found[name] = other
+    return found if len(found) == len(parts) else None
+
+
+def equalities(
+    target: Target, on: exp.Expr, source: str, known: Sequence[str]
+) -> Iterator[tuple[str, exp.Expr]]:
+    """Yield the `known` columns of the target that ON wants to equal a plain source column."""
+    names = {name.lower(): name for name in known}
     for part in on.flatten() if isinstance(on, exp.And) else [on]:
         if not isinstance(part.unnest(), exp.EQ):
-            return None
+            continue
         left, right = part.unnest().this, part.unnest().expression
         for mine, other in ((left, right), (right, left)):
-            if _owner(mine) == target.alias.lower() and _owner(other) == source.lower():
-                name = known.get(mine.name.lower())
-                if name is None or name in found:
-                    return None
-                found[name] = other
+            owners = (_owner(mine), _owner(other))
+            if owners == (target.alias.lower(), source.lower()) and mine.name.lower() in names:
+                yield names[mine.name.lower()], other
                 break
-        else:
-            return None
-    return found
 
 
 def _owner(node: exp.Expr) -> str | None:

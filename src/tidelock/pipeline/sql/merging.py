@@ -21,6 +21,7 @@ from tidelock.pipeline.sql.changing import set_values, value_of
 from tidelock.pipeline.sql.clauses import Clause, Then, When, clauses
 from tidelock.pipeline.sql.failing import REFUSED, carried_out
 from tidelock.pipeline.sql.keyed import keyed_merge
+from tidelock.pipeline.sql.meeting import Met, meeting_of
 from tidelock.pipeline.sql.mergesource import source_frame
 from tidelock.pipeline.sql.reading import Sources
 from tidelock.pipeline.sql.references import columns_named, name_parts
@@ -56,11 +57,13 @@ class Merging:
             source = source_frame(self.target.statement, sources, self.tree)
             kind = struct_of(now.schema)
             found = clauses(self.target, self.tree, self.source, kind.names, source.columns)
-            met = self._joined(sources, source, now, found)
-            acted = met.withColumn(_ACTION, self._action(sources, found))
+            met = self._met(source, now, found)
+            joined = self._joined(sources, source, met.frame, found)
+            acted = joined.withColumn(_ACTION, self._action(sources, found))
             acted = acted.where(F.col(_ACTION).isNotNull())
             rows = acted.select(*self._columns(sources, found, kind))
-            if is_small(now) and fits_driver(source) and not self._moves(found):
+            few = met.few or (is_small(now) and fits_driver(source))
+            if few and not self._moves(found):
                 return self._checked_table(self.target.as_arrow(rows), kind)
             kept = self.target.keep(rows)
             return self._with_moves(kept, found, kind) if self._checked(kept) else None
@@ -70,16 +73,27 @@ class Merging:
         """The columns that tell rows of the target apart."""
         return tuple(dict.fromkeys([*self.target.keys, *self.target.partitions]))
 
+    def _met(self, source: DataFrame, now: Moment, found: Sequence[Clause]) -> Met:
+        """Return the target's rows, without those that it is known that no source row matches."""
+        target, on, named = self.target, self.tree.args["on"], None
+        kinds = {clause.when for clause in found}
+        if kinds == {When.NOT_MATCHED} and (named := columns_named(on)) is not None:
+            named |= {name.lower() for name in self.identity}
+        if When.BY_SOURCE not in kinds:
+            names = [n for n in now.schema.names if named is None or n.lower() in named]
+            meeting = meeting_of(target, on, self.source, source)
+            met = None if meeting is None else meeting.rows(now, names)
+            if met is not None:
+                return met
+        return Met(target.frame(now, named))
+
     def _joined(
-        self, sources: Sources, source: DataFrame, now: Moment, found: Sequence[Clause]
+        self, sources: Sources, source: DataFrame, met: DataFrame, found: Sequence[Clause]
     ) -> DataFrame:
         """Return source rows beside the target rows that they match."""
         target, on = self.target, self.tree.args["on"]
         kinds = {clause.when for clause in found}
-        named = columns_named(on) if kinds == {When.NOT_MATCHED} else None
-        if named is not None:
-            named |= {name.lower() for name in self.identity}
-        here = target.frame(now, named).withColumn(_HERE, _yes()).alias(target.alias)
+        here = met.withColumn(_HERE, _yes()).alias(target.alias)
         there = source.withColumn(_THERE, _yes()).alias(self.source)
         how = "inner"
         if When.BY_SOURCE in kinds:

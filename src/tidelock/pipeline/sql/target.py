@@ -104,9 +104,13 @@ class Target:
         names = now.schema.names
         if named is not None:
             names = [each for each in names if each.lower() in named]
-        meta = any(each.startswith("_hoodie_") for each in _words(self.statement))
-        found = now.frame(self.spark, self.options, names, meta_columns=meta)
+        found = now.frame(self.spark, self.options, names, meta_columns=self.names_meta)
         return found.alias(self.alias)
+
+    @property
+    def names_meta(self) -> bool:
+        """Tell whether the statement names a meta column."""
+        return any(each.startswith("_hoodie_") for each in _words(self.statement))
 
     def of(self, name: str) -> Column:
         """Return a column of this table in a frame where others may have one of that name."""

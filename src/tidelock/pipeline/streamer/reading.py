@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from tidelock.engine.spark.job import run_job
 from tidelock.engine.spark.read import quoted
 from tidelock.engine.spark.schema import arrow_schema_of
-from tidelock.pipeline.streamer.localframes import local_frame
+from tidelock.pipeline.localframes import local_frame
 from tidelock.pipeline.streamer.sources.contract import MALFORMED, REASON, Batch
 from tidelock.pipeline.streamer.transform import Transformer, transformed
 from tidelock.table.schema.meta import META_COLUMNS, without_meta

@@ -32,6 +32,7 @@ from tidelock.pipeline.streamer.checkpoint import (
     hudi_place,
 )
 from tidelock.pipeline.streamer.decoding import Schemas
+from tidelock.pipeline.streamer.observing import told_batch
 from tidelock.pipeline.streamer.pace import Pace
 from tidelock.pipeline.streamer.quarantine import COUNT_KEY, Quarantine
 from tidelock.pipeline.streamer.reading import Read, reading, without_keys
@@ -102,7 +103,7 @@ class Streamer:
     asked: Asked
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=SystemIds)
-    metrics: Metrics = field(default_factory=lambda: Metrics("streamer"))
+    metrics: Metrics = field(default_factory=Metrics)
     _table: Table | None = field(default=None, init=False)
     _begun: str | None = field(default=None, init=False)
     _pace: Pace | None = field(default=None, init=False)
@@ -179,7 +180,7 @@ class Streamer:
         if not done.repeated:
             self._pace = pace.after(batch.taken, done.duration_ms / 1_000)
             self.source.done_with(batch.end)
-        self._count(done)
+        told_batch(self.metrics, done, limit=self.pace.limit)
         return done
 
     @property
@@ -334,17 +335,6 @@ class Streamer:
             return None  # a transformation may call other columns by the same names
         found = table.writer().columns()
         return found if found.names else None
-
-    def _count(self, done: Synced) -> None:
-        self.metrics.count("batches.repeated" if done.repeated else "batches")
-        if done.repeated:
-            return
-        self.metrics.count("rows", done.rows)
-        self.metrics.count("malformed", done.malformed)
-        self.metrics.time("batch", done.duration_ms)
-        self.metrics.gauge("limit", self.pace.limit)
-        if done.lag_ms is not None:
-            self.metrics.gauge("lag", done.lag_ms)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,9 +1,10 @@
 """The bucket index: which file group a key belongs to, by Java's hash of it.
 
 A string's hash is taken over its UTF-16 code units, a list's over the hashes of its strings, both
-with 31 as factor and 32 bits that wrap. Here all strings are hashed at once: 31 has an inverse
-modulo 2^64, so a running sum of units, each divided by 31 to the power of its place, holds every
-string's hash as the difference of two of its values.
+with 31 as factor and 32 bits that wrap. Here all strings are hashed at once: short ones by the
+first unit of each, the second, and so on. For long ones 31 has an inverse modulo 2^64, so a running
+sum of units, each divided by 31 to the power of its place, holds every string's hash as the
+difference of two of its values.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +25,9 @@ _FACTOR: Final = 31
 _INVERSE: Final = pow(_FACTOR, -1, _WORD)
 _CHUNK_ROWS: Final = 32 * 1024
 """Running sums take 8 bytes for each letter, so keys are hashed in portions."""
+
+_SHORT: Final = 48
+"""Strings up to this length are hashed letter by letter, all of them at once."""
 
 _FIXED_TAIL: Final = "-0000-0000-0000-000000000000-0"
 
@@ -56,6 +62,11 @@ def string_hashes(strings: pa.Array) -> pa.Array:
 
 
 def _hashes(strings: pa.Array) -> pa.Array:
+    joined = _bytes_of(strings)
+    if joined.isascii():
+        lengths = pc.binary_length(strings).to_numpy(zero_copy_only=False)
+        if len(joined) and lengths.max() <= _SHORT:
+            return _short_hashes(np.frombuffer(joined, np.uint8), lengths)
     units, ends = _code_units(strings)
     starts = pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)])
     inverse = _powers(_INVERSE, len(units))
@@ -66,6 +77,21 @@ def _hashes(strings: pa.Array) -> pa.Array:
     last = pc.max_element_wise(pc.subtract(ends, 1), pa.scalar(0, pa.int64()))
     scale = _powers(_FACTOR, len(units) + 1).take(last)
     return _low_bits(pc.multiply(between, scale))
+
+
+def _short_hashes(letters: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int32]) -> pa.Array:
+    """Return the hashes of short strings, by the first letter of all, the second, and so on."""
+    starts = np.zeros(len(lengths), np.int64)
+    np.cumsum(lengths[:-1], out=starts[1:])
+    found = np.zeros(len(lengths), np.uint32)
+    for place in range(int(lengths.max())):
+        longer = lengths > place
+        if longer.all():
+            found = found * np.uint32(_FACTOR) + letters[starts + place]
+        else:
+            at = np.flatnonzero(longer)
+            found[at] = found[at] * np.uint32(_FACTOR) + letters[starts[at] + place]
+    return pa.array(found.astype(np.uint64))
 
 
 def _code_units(strings: pa.Array) -> tuple[pa.Array, pa.Array]:

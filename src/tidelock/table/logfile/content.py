@@ -19,6 +19,9 @@ from tidelock.base.errors import DataCorrupt, InvalidInput, RecordFromFuture
 RECORD_HEAD_BYTES: Final = 4
 """The length in front of each record."""
 
+RECORDS_HEAD_BYTES: Final = 8
+"""The version and the count in front of all records."""
+
 _LENGTH: Final = struct.Struct(">i")
 
 CONTENT_VERSION: Final = 3
@@ -44,7 +47,7 @@ def record_places(content: bytes | memoryview, *, where: str) -> list[int]:
     Raises: `DataCorrupt`, `RecordFromFuture`.
     """
     view = memoryview(content)
-    count, position = _opened(view, where), 8
+    count, position = _opened(view, where), RECORDS_HEAD_BYTES
     places, size_of = [], _LENGTH.unpack_from
     try:
         for _ in range(count):
@@ -65,7 +68,7 @@ def decode_records(content: bytes | memoryview, *, where: str) -> list[memoryvie
     Raises: `DataCorrupt`, `RecordFromFuture`.
     """
     view = memoryview(content)
-    count, position = _opened(view, where), 8
+    count, position = _opened(view, where), RECORDS_HEAD_BYTES
     records = []
     for number in range(count):
         size = int.from_bytes(view[position : position + 4], "big", signed=True)

@@ -22,7 +22,7 @@ from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.active import ActiveTimeline, load_timeline
 from tidelock.table.timeline.archive import Archive, ArchivedInstant
 from tidelock.table.timeline.instant import Action, Instant, State, format_time
-from tidelock.table.timeline.metadata import OperationType
+from tidelock.table.timeline.metadata import OperationType, RollbackMetadata
 from tidelock.tableservice.archive.plan import Bounds, outdated_content, strays, to_archive
 from tidelock.txn.appending import Appended, Declined, Doubtful, No
 from tidelock.txn.entry import LEDGER_FOLDER, Boundary, Fact, entry_key, position_of
@@ -80,9 +80,11 @@ class Archiving:
         snapshot = snapshot_now(self.writer.store)
         # The timeline may be newer than the fold: nothing leaves past a plan of either.
         waiting = self._reserved(fold) | set(fold.plans)
-        needed = _needed(snapshot) | waiting
+        needed = _needed(snapshot) | waiting | self._watched(snapshot.timeline)
         leaving = to_archive(snapshot.timeline.instants, bounds, needed=needed)
         if not leaving:
+            if any(instant < fold.archived for instant in fold.void):
+                self._sweep(snapshot.timeline, leaving, fold)
             return Archived(0, 0)
         archive = Archive(self.writer.store, self.writer.properties.history_folder)
         known = archive.holds([instant.requested for instant in leaving])
@@ -107,6 +109,23 @@ class Archiving:
         listed = self.writer.store.list(f"{HEARTBEAT_FOLDER}/")
         times = {meta.key.rpartition("/")[2] for meta in listed}
         return {time for time in times if not fold.is_settled(time)}
+
+    def _watched(self, timeline: ActiveTimeline) -> set[str]:
+        """Return the writes before instants that were taken for dead just now.
+
+        Who slept may be about to put a file there. While a write before it is on the timeline, no
+        reader takes such a file for committed; so the archive waits for a heartbeat's life.
+        """
+        home = self.writer.transactions
+        since = format_time(home.clock.now().wall_epoch_ms - home.life_ms)
+        writes = [instant.requested for instant in timeline.writes()]
+        found: set[str] = set()
+        for done in timeline.completed(Action.ROLLBACK):
+            if done.completion < since:
+                continue
+            for instant in timeline.read(RollbackMetadata, done).commits_rollback:
+                found.update([each for each in writes if each < instant][-1:])
+        return found
 
     def _forgotten(self, fold: Fold) -> str:
         """Return before which request time roll-backs are forgotten: swept, and long ago (C23)."""

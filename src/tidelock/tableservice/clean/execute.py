@@ -19,7 +19,6 @@ from tidelock.table.timeline.metadata import (
     OperationType,
     SavepointMetadata,
 )
-from tidelock.tableservice.claiming import Executed, claimed
 from tidelock.tableservice.clean.plan import (
     Keep,
     Kept,
@@ -27,6 +26,7 @@ from tidelock.tableservice.clean.plan import (
     earliest_to_retain,
     files_to_delete,
 )
+from tidelock.tableservice.guard import Executed, claimed
 from tidelock.tableservice.leases import leased_since
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import planned_slices
@@ -78,7 +78,7 @@ class Clean:
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        return pending(self.writer.transactions, Action.CLEAN)
+        return pending(self.writer, Action.CLEAN)
 
     def execute(self, instant: str) -> Executed:
         """Delete what a plan lists. Raises: `Conflict` if somebody else is at it."""

@@ -38,8 +38,9 @@ from tidelock.table.timeline.metadata import (
     RequestedReplaceMetadata,
     SliceInfo,
 )
-from tidelock.tableservice.claiming import Executed, claimed
+from tidelock.tableservice.adopting import adopted
 from tidelock.tableservice.clustering.plan import MB, Cluster, Sizes, plan_clustering
+from tidelock.tableservice.guard import Executed, claimed
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, Overtaken, stats_of
@@ -101,7 +102,7 @@ class Clustering:
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        return pending(self.writer.transactions, Action.CLUSTERING)
+        return pending(self.writer, Action.CLUSTERING)
 
     def execute(self, instant: str) -> Executed:
         """Carry out a plan. The table's rows stay what they are.
@@ -110,6 +111,7 @@ class Clustering:
         then; `Conflict` when somebody else is at it or it is not pending; `DataCorrupt` for a plan
         that cannot be read or names files that are gone.
         """
+        adopted(self.writer, instant, Action.CLUSTERING)
         with claimed(self.writer.transactions, instant, OperationType.CLUSTER) as transaction:
             plan = self._plan(instant)
             clusters = self._clusters(plan)

@@ -24,8 +24,9 @@ from tidelock.table.timeline.metadata import (
     CompactionPlan,
     OperationType,
 )
-from tidelock.tableservice.claiming import Executed, claimed
+from tidelock.tableservice.adopting import adopted
 from tidelock.tableservice.compaction.plan import Choice, plan_compaction
+from tidelock.tableservice.guard import Executed, claimed
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, stats_of
@@ -64,7 +65,7 @@ class Compaction:
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        return pending(self.writer.transactions, Action.COMPACTION)
+        return pending(self.writer, Action.COMPACTION)
 
     def execute(self, instant: str) -> Executed:
         """Carry out a plan. The table's rows stay what they are.
@@ -74,6 +75,7 @@ class Compaction:
         that cannot be read or names files that are gone.
         """
         transactions = self.writer.transactions
+        adopted(self.writer, instant, Action.COMPACTION)
         try:
             with claimed(transactions, instant, OperationType.COMPACT) as transaction:
                 plan = self._plan(instant)

@@ -24,8 +24,9 @@ from tidelock.table.timeline.metadata import (
     CompactionPlan,
     OperationType,
 )
-from tidelock.tableservice.claiming import Executed, claimed
+from tidelock.tableservice.adopting import adopted
 from tidelock.tableservice.compaction.execute import planned_slices, targets
+from tidelock.tableservice.guard import Executed, claimed
 from tidelock.tableservice.logcompaction.plan import plan_log_compaction
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
@@ -78,7 +79,7 @@ class LogCompaction:
 
     def pending(self) -> tuple[str, ...]:
         """Return the plans that wait to be executed, oldest first."""
-        return pending(self.writer.transactions, Action.LOG_COMPACTION)
+        return pending(self.writer, Action.LOG_COMPACTION)
 
     def execute(self, instant: str) -> Executed:
         """Carry out a plan. The table's rows stay what they are.
@@ -87,6 +88,7 @@ class LogCompaction:
         `Conflict` when somebody else is at it or it is not pending; `DataCorrupt` for a plan that
         cannot be read or names files that are gone.
         """
+        adopted(self.writer, instant, Action.LOG_COMPACTION)
         with claimed(self.writer.transactions, instant, OperationType.LOG_COMPACT) as transaction:
             plan = self._plan(instant)
             slices = planned_slices(self.writer, plan)

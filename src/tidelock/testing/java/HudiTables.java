@@ -71,6 +71,19 @@ public final class HudiTables {
       case "execute_compaction":
         return new HudiWrites(table, command.get("options"))
             .executeCompaction(command.get("instant").asText());
+      case "schedule_clustering":
+        return new HudiWrites(table, command.get("options")).scheduleClustering();
+      case "execute_clustering":
+        return new HudiWrites(table, command.get("options"))
+            .executeClustering(command.get("instant").asText());
+      case "schedule_log_compaction":
+        return new HudiWrites(table, command.get("options")).scheduleLogCompaction();
+      case "execute_log_compaction":
+        return new HudiWrites(table, command.get("options"))
+            .executeLogCompaction(command.get("instant").asText());
+      case "purge_clustering":
+        return new HudiWrites(table, command.get("options"))
+            .purgeClustering(command.get("instant").asText());
       case "beat":
         return new HudiWrites(table, command.get("options"))
             .beat(command.get("instant").asText(), command.get("beats").asBoolean());

@@ -37,6 +37,8 @@ import org.apache.hudi.table.action.HoodieWriteMetadata;
 /** Writes of Hudi's Java client into a table that exists, under the table's own settings. */
 final class HudiWrites {
   private static final Map<String, HoodieHeartbeatClient> HEARTS = new HashMap<>();
+  private static final String JAVA_CLUSTERING =
+      "org.apache.hudi.client.clustering.run.strategy.JavaSortAndSizeExecutionStrategy";
 
   private final StorageConfiguration<?> storage = new HadoopStorageConfiguration(settings());
   private final String basePath;
@@ -106,6 +108,53 @@ final class HudiWrites {
     try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
       client.commitCompaction(instant, client.compact(instant), Option.empty());
       return instant;
+    }
+  }
+
+  /** Plans a clustering and leaves it; returns its request time, empty if there was nothing. */
+  String scheduleClustering() throws IOException {
+    put("hoodie.clustering.async.max.commits", "1");
+    put("hoodie.clustering.inline.max.commits", "1");
+    put(
+        "hoodie.clustering.plan.strategy.class",
+        "org.apache.hudi.client.clustering.plan.strategy.JavaSizeBasedClusteringPlanStrategy");
+    put("hoodie.clustering.execution.strategy.class", JAVA_CLUSTERING);
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      return client.scheduleClustering(Option.empty()).orElse("");
+    }
+  }
+
+  /** Carries out a clustering that somebody planned; returns its request time. */
+  String executeClustering(String instant) throws IOException {
+    put("hoodie.clustering.execution.strategy.class", JAVA_CLUSTERING);
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      client.cluster(instant, true);
+      return instant;
+    }
+  }
+
+  /** Plans a log compaction and leaves it; returns its request time, empty if there was nothing. */
+  String scheduleLogCompaction() throws IOException {
+    put("hoodie.log.compaction.enable", "true");
+    put("hoodie.log.compaction.blocks.threshold", "1");
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      return client.scheduleLogCompaction(Option.empty()).orElse("");
+    }
+  }
+
+  /** Carries out a log compaction that somebody planned; returns its request time. */
+  String executeLogCompaction(String instant) throws IOException {
+    put("hoodie.log.compaction.enable", "true");
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      client.commitLogCompaction(instant, client.logCompact(instant), Option.empty());
+      return instant;
+    }
+  }
+
+  /** Takes a clustering plan off the timeline; returns whether it was there. */
+  boolean purgeClustering(String instant) {
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      return client.purgePendingClustering(instant);
     }
   }
 

@@ -159,15 +159,23 @@ class JavaTables:
         given = {**WRITER_OPTIONS, **(options or {})}
         return cast("str", self.ask({"do": "compact", "table": table, "options": given}))
 
-    def schedule_compaction(self, table: str) -> str:
-        """Plan a compaction; return its request time, empty if there was nothing."""
-        command = {"do": "schedule_compaction", "table": table, "options": dict(WRITER_OPTIONS)}
+    def schedule(self, service: str, table: str) -> str:
+        """Plan a compaction, log_compaction or clustering; return its request time.
+
+        It is empty if there was nothing to plan.
+        """
+        command = {"do": f"schedule_{service}", "table": table, "options": dict(WRITER_OPTIONS)}
         return cast("str", self.ask(command))
 
-    def execute_compaction(self, table: str, instant: str) -> str:
-        """Carry out a compaction that somebody planned; return its request time."""
-        command = {"do": "execute_compaction", "table": table, "options": dict(WRITER_OPTIONS)}
+    def execute(self, service: str, table: str, instant: str) -> str:
+        """Carry out what somebody planned; return its request time."""
+        command = {"do": f"execute_{service}", "table": table, "options": dict(WRITER_OPTIONS)}
         return cast("str", self.ask({**command, "instant": instant}))
+
+    def purge_clustering(self, table: str, instant: str) -> bool:
+        """Take a clustering plan off the timeline, by a roll-back; tell whether it was there."""
+        command = {"do": "purge_clustering", "table": table, "options": dict(WRITER_OPTIONS)}
+        return cast("bool", self.ask({**command, "instant": instant}))
 
     def beat(self, table: str, instant: str, *, beats: bool = True) -> None:
         """Start the heartbeat of an instant as Java's executors do, or stop it."""

@@ -6,6 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from tidelock.testing.seeds import run_parts, worlds_collected
 from tidelock.testing.txnsim.plan import Fault
@@ -17,17 +18,21 @@ _CHUNK = 100
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """The seeds to run; with `services`, table services run beside the writers."""
+    """The seeds to run; with `services`, table services run beside the writers.
+
+    With `java`, somebody without a ledger runs services, too.
+    """
 
     start: int
     schedules: int
     services: bool = False
+    java: bool = False
 
     def chunks(self) -> Iterator[Campaign]:
         """Yield the campaign in parts that take a few seconds."""
         end = self.start + self.schedules
         for start in range(self.start, end, _CHUNK):
-            yield Campaign(start, min(_CHUNK, end - start), self.services)
+            yield Campaign(start, min(_CHUNK, end - start), self.services, self.java)
 
 
 @dataclass(slots=True)
@@ -70,7 +75,8 @@ class Tally:
 def run_part(campaign: Campaign) -> Tally:
     """Run the seeds of `campaign` in this process."""
     tally = Tally()
-    run = run_service_schedule if campaign.services else run_schedule
+    served = partial(run_service_schedule, java=campaign.java)
+    run = served if campaign.services else run_schedule
     with worlds_collected():
         for seed in range(campaign.start, campaign.start + campaign.schedules):
             outcome = run(seed)

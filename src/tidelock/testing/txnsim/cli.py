@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from tidelock.testing.txnsim.campaign import Campaign, run_campaign
 from tidelock.testing.txnsim.schedule import run_schedule
@@ -14,17 +15,18 @@ def main(arguments: Sequence[str]) -> int:
     """Run what was asked for; return 1 if anything does not hold."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
-        return _replay(options.seed, services=options.services)
-    campaign = Campaign(options.start, options.schedules, options.services)
+        return _replay(options.seed, services=options.services, java=options.java)
+    campaign = Campaign(options.start, options.schedules, options.services, options.java)
     done = run_campaign(campaign, processes=options.processes, say=_say)
     _say(done.table())
     _say(done.summary())
     return 1 if done.failures else 0
 
 
-def _replay(seed: int, *, services: bool) -> int:
+def _replay(seed: int, *, services: bool, java: bool) -> int:
     trace: list[str] = []
-    outcome = (run_service_schedule if services else run_schedule)(seed, trace)
+    served = partial(run_service_schedule, java=java)
+    outcome = (served if services else run_schedule)(seed, trace)
     for line in trace:
         _say(line)
     for violation in outcome.violations:
@@ -39,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, help="replay one schedule and print its trace")
     parser.add_argument("--services", action="store_true", help="with table services")
+    parser.add_argument(
+        "--java", action="store_true", help="with services, and somebody without a ledger"
+    )
     parser.add_argument("--schedules", type=int, default=1_000, help="how many to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed (to go on from)")
     parser.add_argument("--processes", type=int, default=2, help="how many at a time")

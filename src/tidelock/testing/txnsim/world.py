@@ -90,8 +90,9 @@ class Process:
         world.processes.append(self)
 
     def start(self, body: Callable[[], object], *, delay_ms: float = 0.0) -> None:
-        """Start a thread after a while."""
-        thread = greenlet(lambda _: _until_killed(body))
+        """Start a thread after a while; one that another starts waits for the world, too."""
+        current = getcurrent()
+        thread = greenlet(lambda _: _until_killed(body), parent=current.parent or current)
         self._threads.append(thread)
         self.world.at(self.world.now + delay_ms, self._resume, thread, None)
 

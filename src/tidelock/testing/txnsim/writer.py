@@ -23,6 +23,7 @@ from tidelock.testing.txnsim.network import Client
 from tidelock.testing.txnsim.plan import Kind
 from tidelock.testing.txnsim.witness import PARTITION, History, Told, WitnessedStore
 from tidelock.testing.txnsim.world import Process, World
+from tidelock.txn.aside import Work
 from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken
 from tidelock.txn.fold import Fold
 from tidelock.txn.publishing import write_checkpoint
@@ -80,10 +81,15 @@ class Writer(Process):
             clock=self,
             ids=SeededIds(world.rng.getrandbits(48)),
             owner=name,
+            aside=self._aside,
         )
         # The simulated process has its own thread for this.
         self.txns.beating._running = True  # noqa: SLF001
         self.start(self._beat, delay_ms=world.random() * BEAT_MS)
+
+    def _aside(self, work: Work) -> None:
+        """Let the rest of a commit be done beside what this process does next."""
+        self.start(work, delay_ms=self.world.random() * self.world.plan.latency_ms)
 
     def _beat(self) -> None:
         while True:
@@ -290,4 +296,15 @@ class Writer(Process):
             touched=frozenset(groups - created),
             created=frozenset(created),
             inserts={PARTITION: frozenset(written.inserted)} if written.inserted else {},
+            markers=self._markers(written) if self.world.plan.misses > 1 else None,
+        )
+
+    def _markers(self, written: Written) -> frozenset[Marker] | None:
+        """Return the announcements of an attempt's files, as a writer does that tries once."""
+        if not self.world.plan.markers:
+            return None
+        kinds = dict.fromkeys(written.created, IoType.CREATE)
+        return frozenset(
+            Marker(PARTITION, key.rpartition("/")[2], kinds.get(group, IoType.MERGE))
+            for group, key in written.keys.items()
         )

@@ -64,6 +64,20 @@ def test_portions_do_not_show_in_the_hashes() -> None:
         assert found[at].as_py() == string_hashes(pa.array([texts[at]]))[0].as_py()
 
 
+def test_short_and_long_strings_hash_alike() -> None:
+    texts = ["", "a", "k" * 47, "k" * 48, "k" * 49, "x" * 200, "ä" * 5, "ä" * 60]
+
+    def java(text: str) -> int:
+        found = 0
+        for letter in text:
+            found = (31 * found + ord(letter)) % 2**32
+        return found
+
+    wanted = [java(text) for text in texts]
+    assert string_hashes(pa.array(texts)).to_pylist() == wanted
+    assert [string_hashes(pa.array([text]))[0].as_py() for text in texts] == wanted
+
+
 def test_no_buckets_are_refused() -> None:
     with pytest.raises(InvalidInput, match="0 buckets"):
         bucket_ids([pa.array(["a"])], 0)

@@ -13,9 +13,9 @@ from pyspark.sql import types as st
 
 from tidelock.base.errors import InvalidInput, NotFound
 from tidelock.engine.spark.schema import spark_schema
+from tidelock.pipeline.localframes import local_frame
 from tidelock.pipeline.streamer import config as c
 from tidelock.pipeline.streamer.decoding import CsvDecoder, Decoder, JsonDecoder, Schemas
-from tidelock.pipeline.streamer.localframes import local_frame
 from tidelock.pipeline.streamer.sources.contract import MALFORMED, REASON, Batch
 from tidelock.pipeline.streamer.sources.formats import (
     LINES,

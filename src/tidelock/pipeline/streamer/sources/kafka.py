@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from tidelock.base.errors import ConfigInvalid, MissingExtra, NotFound, TidelockError, Unavailable
 from tidelock.engine.spark.job import run_job
+from tidelock.pipeline.localframes import local_frame
 from tidelock.pipeline.streamer import config as c
 from tidelock.pipeline.streamer.decoding import Decoder
-from tidelock.pipeline.streamer.localframes import local_frame
 from tidelock.pipeline.streamer.sources.contract import MALFORMED, REASON, Batch
 from tidelock.pipeline.streamer.sources.offsets import (
     Offsets,

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from tidelock.base.errors import NotFound, TidelockError, WriteConflict
 from tidelock.base.ids import SeededIds
 from tidelock.engine.contract import WriteEngine
+from tidelock.lock.provider import LockProvider
 from tidelock.operation.settings import WriteSettings
 from tidelock.operation.writer import TableWriter
 from tidelock.table.markers import IoType, Marker, marker_folder
 from tidelock.table.naming import WriteToken, base_name, log_name
 from tidelock.table.properties import TableProperties
+from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import CommitMetadata, OperationType, WriteStat
+from tidelock.tableservice.adopting import adopted, foreign_plans
 from tidelock.tableservice.archive.execute import Archiving
 from tidelock.tableservice.archive.plan import Bounds
-from tidelock.tableservice.claiming import Executed, claimed
+from tidelock.tableservice.cancelling import cancel
+from tidelock.tableservice.guard import Executed, claimed
 from tidelock.tableservice.running import clean
+from tidelock.tableservice.waiting import foreign_groups
+from tidelock.testing.txnsim.services.java import Hand, Mutex
 from tidelock.testing.txnsim.services.planning import Service, draft_of, drawn, record_of
 from tidelock.testing.txnsim.services.terms import Terms
 from tidelock.testing.txnsim.services.truth import Rows, Slice, State, Truth, slice_rows
@@ -27,6 +34,7 @@ from tidelock.testing.txnsim.witness import PARTITION, Told
 from tidelock.testing.txnsim.world import World
 from tidelock.testing.txnsim.writer import Writer, Written
 from tidelock.txn.draft import CommitDraft, Overtaken
+from tidelock.txn.locking import TableLock
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.verdict import Report
 
@@ -43,12 +51,17 @@ class Actor(Writer):
         terms: Terms,
         *,
         offset_ms: float = 0.0,
+        mutex: Mutex | None = None,
     ) -> None:
-        """Open the table; nothing is read yet."""
+        """Open the table; nothing is read yet. `mutex` is the lock that Java takes, too."""
         super().__init__(world, name, store, store.truth, properties, offset_ms=offset_ms)
         self.truth: Truth = store.truth
         self.terms = terms
         self.properties = properties
+        if mutex is not None:
+            self.txns.settings = replace(self.txns.settings, mixed=True, clock_skew_ms=2)
+            provider = cast("LockProvider", Hand(mutex, self))
+            self.txns.lock = TableLock(provider, self, wait_ms=20_000, retries=0)
         inner = self.client.get
 
         def get(key: str, *, start: int = 0, end: int | None = None) -> Any:
@@ -175,13 +188,22 @@ class Executor(Actor):
 
     def _waiting(self) -> list[str]:
         plans = self.txns.ledger.refresh().plans.values()
-        return sorted(plan.instant for plan in plans if is_service(plan.action))
+        found = {plan.instant for plan in plans if is_service(plan.action)}
+        return sorted(found | set(self._foreign()))
+
+    def _foreign(self) -> dict[str, Action]:
+        """Return the plans of somebody without a ledger that wait to be taken over."""
+        writer = self.table_writer()
+        actions = (Action.COMPACTION, Action.CLUSTERING) if self.terms.java else ()
+        return {instant: action for action in actions for instant in foreign_plans(writer, action)}
 
     def plan(self) -> str:
         """Put a plan on the timeline."""
         fold = self.txns.ledger.refresh()
         state = self.truth.state(fold.position)
         busy = {group for plan in fold.plans.values() for _, group in plan.targets}
+        if self.terms.java:
+            busy |= {group for _, group in foreign_groups(self.table_writer())}
         service = drawn(self.world.rng, self.terms)
         free = sorted(group for group in state if group not in busy)
         if service is Service.COMPACTION:
@@ -204,7 +226,8 @@ class Executor(Actor):
 
     def execute(self, instant: str) -> str:
         """Carry a plan out, as the services that ship do."""
-        plan = self.truth.planned[instant]
+        plan = self.truth.planned.get(instant) or self.truth.java[instant]
+        adopted(self.table_writer(), instant, plan.action)
         service = Service.of(plan.action)
         try:
             with claimed(self.txns, instant, service.operation) as txn:
@@ -218,6 +241,11 @@ class Executor(Actor):
                 # As the compaction that ships does: nobody can carry it out any more.
                 self.txns.remove_plan(instant, delay_ms=0, forced=True)
             raise
+
+    def free(self) -> str:
+        """Remove plans of somebody without a ledger that nobody can execute."""
+        gone = [cancel(self.table_writer(), each, force=True).instant for each in self._foreign()]
+        return f"cancelled {gone}"
 
     def _executed(self, txn: Transaction, service: Service, inputs: State) -> Executed:
         files = self.truth.written.setdefault((txn.instant, txn.attempt), {})

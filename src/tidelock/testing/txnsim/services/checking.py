@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import TIMELINE_FOLDER
@@ -73,8 +73,22 @@ def _left_over(truth: Truth, store: WatchedStore) -> Iterator[str]:
             yield f"G14: {key} belongs to no commit and was not rolled back"
         elif key in named and key in shown:
             attempt = committed.get(file.instant)
-            if key not in truth.written.get((file.instant, attempt or 0), {}).values():
+            counted = truth.written.get((file.instant, attempt or 0), {})
+            if key not in counted.values() and not _is_late(truth, store, key, counted):
                 yield f"G14: {key} is of an attempt that did not count, and readers may show it"
+
+
+def _is_late(truth: Truth, store: WatchedStore, key: str, counted: Mapping[str, str]) -> bool:
+    """Tell whether a file landed when its plan was complete, with the rows of the one that counts.
+
+    Requests of the dead may arrive at any time. Readers that list show the one or the other, until
+    the archive, or by its marker a clean, takes it away (C94, C98).
+    """
+    file, found = data_file(PARTITION, key.rpartition("/")[2], 0), store.peek(key)
+    if file is None or found is None:
+        return False
+    same = store.body(counted.get(file.file_id, "")) == found.body
+    return same and found.modified_epoch_ms >= truth.completed_ms.get(file.instant, 0)
 
 
 def _instants(store: WatchedStore) -> Iterator[Instant]:

@@ -6,6 +6,8 @@ import random
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 from tidelock.base.errors import TidelockError
 from tidelock.operation.reads import snapshot_now
@@ -22,6 +24,7 @@ from tidelock.testing.txnsim.services.actors import (
     UpsertWriter,
 )
 from tidelock.testing.txnsim.services.checking import violations
+from tidelock.testing.txnsim.services.java import Java, Mutex
 from tidelock.testing.txnsim.services.terms import Terms, draw_terms
 from tidelock.testing.txnsim.services.truth import Truth, rows_of
 from tidelock.testing.txnsim.services.watching import WatchedStore
@@ -34,11 +37,18 @@ _EVENTS_MAX = 30_000
 _LIFE_MS = 2_000.0
 _WRITERS = 2
 
+A = TypeVar("A", bound=Actor)
 
-def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
-    """Run the schedule of `seed` to its end and check everything that happened."""
+
+def run_schedule(seed: int, trace: list[str] | None = None, *, java: bool = False) -> Outcome:
+    """Run the schedule of `seed` to its end and check everything that happened.
+
+    With `java`, somebody without a ledger plans and executes beside the others.
+    """
     plan, rng = draw(seed)
     terms = draw_terms(rng)
+    if java:
+        terms = replace(terms, java=True, logs=True)
     scene = ServiceScene(plan, terms, rng, trace)
     if trace is not None:
         trace.append(f"{plan} {terms}")
@@ -61,7 +71,7 @@ def run_schedule(seed: int, trace: list[str] | None = None) -> Outcome:
         sum(len(told.instants) - 1 for told in truth.told if told.instants),
         scene.world.fired,
         services=truth.services,
-        replay=f"{plan.replay} --services",
+        replay=f"{plan.replay} --services" + (" --java" if java else ""),
     )
 
 
@@ -81,7 +91,8 @@ class ServiceScene:
         body = PROPERTIES.replace(b"COPY_ON_WRITE", kind)
         self.store.put(".hoodie/hoodie.properties", body, Create())
         self.properties = load_properties(self.store)
-        self.cast: list[tuple[Actor, Callable[[], Actor]]] = []
+        self.mutex = Mutex(self.world) if terms.java else None
+        self.cast: list[tuple[Actor | Java, Callable[[], Actor | Java]]] = []
         self.lives = 0
 
     def play(self) -> None:
@@ -114,10 +125,18 @@ class ServiceScene:
             self._add(lambda number=number: self._serving(Executor, f"x{number}"))  # type: ignore[misc]
         if self.terms.cleans:
             self._add(lambda: self._serving(Cleaner, "clean"))
+        if self.mutex is not None:
+            self._add(self._java)
         if self.terms.archives and Fault.STALE not in self.plan.faults:
             self._add(lambda: self._serving(Archivist, "archive"))
 
-    def _add(self, make: Callable[[], Actor]) -> None:
+    def _java(self) -> Java:
+        assert self.mutex is not None
+        java = Java(self.world, self._named("java"), self.store, self.mutex)
+        java.start(java.serve, delay_ms=self.world.random() * 300)
+        return java
+
+    def _add(self, make: Callable[[], Actor | Java]) -> None:
         self.cast.append((make(), make))
 
     def _named(self, name: str) -> str:
@@ -127,24 +146,26 @@ class ServiceScene:
     def _writer(self, number: int, todo: list[Told]) -> Actor:
         offset_ms = self.plan.clock_offsets_ms[number]
         name = self._named(f"w{number}")
-        writer = UpsertWriter(
-            self.world, name, self.store, self.properties, self.terms, offset_ms=offset_ms
-        )
+        writer = self._made(UpsertWriter, name, offset_ms)
         writer.start(lambda: writer.work(todo), delay_ms=self.world.random() * 300)
         return writer
 
     def _serving(self, kind: type[Executor | Cleaner | Archivist], name: str) -> Actor:
         offset_ms = self.plan.clock_offsets_ms[2]
-        actor = kind(
+        actor = self._made(kind, self._named(name), offset_ms)
+        actor.start(actor.serve, delay_ms=self.world.random() * 300)
+        return actor
+
+    def _made(self, kind: type[A], name: str, offset_ms: float = 0.0) -> A:
+        return kind(
             self.world,
-            self._named(name),
+            name,
             self.store,
             self.properties,
             self.terms,
             offset_ms=offset_ms,
+            mutex=self.mutex,
         )
-        actor.start(actor.serve, delay_ms=self.world.random() * 300)
-        return actor
 
     def _strike(self) -> None:
         world = self.world
@@ -167,7 +188,7 @@ class ServiceScene:
             actor.offset_ms = (2 * world.random() - 1) * world.rng.choice((100, 5_000, 60_000))
             world.say(actor.name, f"has its clock moved to {actor.offset_ms:.0f} ms off")
 
-    def _abandon(self, actor: Actor) -> None:
+    def _abandon(self, actor: Actor | Java) -> None:
         """Nobody is left to be told how the current write ended."""
         number = actor.name.partition(".")[0]
         for told in self.truth.told:
@@ -179,7 +200,7 @@ class ServiceScene:
     def _fill(self) -> None:
         told = Told("first", OLD_KEYS)
         self.truth.told.append(told)
-        writer = UpsertWriter(self.world, "first", self.store, self.properties, self.terms)
+        writer = self._made(UpsertWriter, "first")
         self._alone(writer, lambda: writer.work([told]))
 
     def _alone(self, actor: Actor, act: Callable[[], object]) -> None:
@@ -204,13 +225,16 @@ class ServiceScene:
         truth = self.truth
         self.world.now += _LIFE_MS + 1_000
         before = rows_of(truth.state(), self.store.body)
-        mender = Cleaner(self.world, "mender", self.store, self.properties, self.terms)
+        mender = self._made(Cleaner, "mender")
         self._alone(mender, mender.once)
-        executor = Executor(self.world, "executor", self.store, self.properties, self.terms)
+        executor = self._made(Executor, "executor")
         self._alone(executor, executor.cycle)
+        if self.terms.java:
+            freeing = self._made(Executor, "freeing")
+            self._alone(freeing, lambda: freeing.attempt(freeing.free))
         if truth.plans:
             # What the executor could not carry out, it has given up; a clean ends that.
-            again = Cleaner(self.world, "again", self.store, self.properties, self.terms)
+            again = self._made(Cleaner, "again")
             self._alone(again, again.once)
         truth.broken += [
             f"S10: the {p.action} {i} is still pending" for i, p in truth.plans.items()
@@ -219,7 +243,7 @@ class ServiceScene:
             truth.broken.append("S9: a cycle of services changed the rows")
         told = Told("last", OLD_KEYS)
         truth.told.append(told)
-        writer = UpsertWriter(self.world, "last", self.store, self.properties, self.terms)
+        writer = self._made(UpsertWriter, "last")
         self._alone(writer, lambda: writer.work([told]))
         self._look_as_readers_do()
 

@@ -12,6 +12,8 @@ class Terms:
 
     `logs`: writers append log files, and compactions merge them. `turns` is how often each executor
     looks for work. `expires_min` is after how many minutes a clean removes a plan nobody began.
+    With `java`, somebody without a ledger plans, executes and rolls back beside them, under one
+    lock.
     """
 
     logs: bool
@@ -22,6 +24,7 @@ class Terms:
     retained: int
     expires_min: int
     kept_entries: int
+    java: bool = False
 
 
 def draw_terms(rng: random.Random) -> Terms:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.timeline.instant import Action
 from tidelock.testing.txnsim.witness import PARTITION, History
-from tidelock.txn.entry import Claim, Commit, Entry, Plan, Rollback, Undo
-from tidelock.txn.footprint import Deed
+from tidelock.txn.entry import Adopt, Claim, Commit, Entry, Foreign, Plan, Rollback, Undo
+from tidelock.txn.footprint import Deed, Footprint
 
 Rows = dict[str, list[str]]
 """The writes that updated each key, in order."""
@@ -55,6 +55,10 @@ class Truth(History):
     """The data file of each file group that an attempt at an instant wrote."""
     proposed: dict[tuple[str, frozenset[GroupId]], State] = field(default_factory=dict)
     """What each process wants to plan, as it saw the table."""
+    java: dict[str, Waiting] = field(default_factory=dict)
+    """Every plan that somebody without a ledger put on the timeline."""
+    completed_ms: dict[str, int] = field(default_factory=dict)
+    """When the entry of each commit landed, by the true clock."""
     archived: str = ""
     services: int = 0
 
@@ -69,6 +73,14 @@ class Truth(History):
             case Plan(action, targets, removable=removable):
                 inputs = self.proposed.get((entry.owner, targets), {})
                 self.plans[entry.time] = Waiting(action, removable, inputs)
+            case Adopt(instant):
+                self.plans[instant] = self.java[instant]
+            case Foreign() as fact:
+                state = self._applied(fact.instant, 0, fact.footprint)
+                for instant in (fact.instant, *fact.undoes):
+                    self.plans.pop(instant, None)
+                for instant in fact.ends:
+                    self.plans[instant] = replace(self.plans[instant], owner="")
             case Undo(action, instants):
                 for instant in instants:
                     self.plans.pop(instant, None)
@@ -82,24 +94,26 @@ class Truth(History):
             case Rollback(instant):
                 self.plans.pop(instant, None)
             case Commit() as fact:
-                state = self._applied(fact)
+                state = self._applied(fact.instant, fact.attempt, fact.footprint)
                 self.plans.pop(fact.instant, None)
             case _:
                 pass
         self.planned |= self.plans
         self.states.append(state)
 
-    def _applied(self, fact: Commit) -> State:
+    def _applied(self, instant: str, attempt: int, footprint: Footprint) -> State:
+        """Return the table after a commit; attempt 0 is that of somebody without a ledger."""
         state = dict(self.state())
-        files = self.written.get((fact.instant, fact.attempt), {})
-        for _, group in fact.footprint.replaced:
+        files = self.written.get((instant, attempt), {})
+        for _, group in footprint.replaced:
             state.pop(group, None)
         for group, key in files.items():
             now = state.get(group, Slice(""))
             if key.startswith(f"{PARTITION}/."):
                 state[group] = replace(now, logs=(*now.logs, key))
-            elif fact.footprint.deed is Deed.COMPACTION:
-                seen = self.plans[fact.instant].inputs[group].logs
+            elif footprint.deed is Deed.COMPACTION:
+                plan = self.plans.get(instant) or self.java[instant]
+                seen = plan.inputs[group].logs
                 state[group] = Slice(key, tuple(log for log in now.logs if log not in seen))
             else:
                 state[group] = Slice(key)

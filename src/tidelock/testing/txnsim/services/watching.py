@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelock.base.outcome import Landed
-from tidelock.store.contract import PutMode, PutReply, StoredObject
+from tidelock.store.contract import Create, PutMode, PutReply, StoredObject
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import Action, parse_instant
+from tidelock.table.timeline.instant import State as InstantState
 from tidelock.testing.txnsim.plan import Fault
 from tidelock.testing.txnsim.services.truth import Slice, State, Truth, Waiting, rows_of
 from tidelock.testing.txnsim.witness import PARTITION, WitnessedStore
@@ -26,6 +27,7 @@ from tidelock.txn.entry import (
     Claim,
     Commit,
     Entry,
+    Foreign,
     Plan,
     Rollback,
     Undo,
@@ -105,6 +107,12 @@ class WatchedStore(WitnessedStore):
         self, who: str, key: str, body: bytes, before: StoredObject | None
     ) -> None:
         instant, says, executed = self._says(key, before)
+        if before is not None and not before.body and self._clocks_agree:
+            # Java's heartbeats are empty; ours say how long that counts.
+            mine = pulse_of(instant, StoredObject(body, "", 0)).says
+            age_ms = self._world.wall() - before.modified_epoch_ms
+            if mine is not None and age_ms <= mine.life_ms - 1_000:
+                self._break(f"S2: {who} took the heartbeat of {instant}; Java is alive")
         if says is None or before is None or before.body == body:
             return
         if executed and self._clocks_agree and says.owner != who:
@@ -134,8 +142,10 @@ class WatchedStore(WitnessedStore):
         if instant is None or instant.requested not in truth.position:
             return
         if instant.requested >= truth.archived:
-            # An attempt that is given back takes its inflight file along.
-            if instant.is_completed or instant.action.writes_data:
+            # An attempt that is given back takes its inflight file along, also when it slept and
+            # another has completed the plan meanwhile: nobody reads that file then.
+            left = is_service(instant.action) and instant.state is InstantState.INFLIGHT
+            if instant.is_completed or (instant.action.writes_data and not left):
                 self._break(
                     f"S7: {who} deleted {key}, and {truth.archived or 'nothing'} is archived"
                 )
@@ -151,7 +161,8 @@ class WatchedStore(WitnessedStore):
             return
         if any(key in piece.files for piece in truth.state().values()):
             self._break(f"S3: {who} deleted {key}, which is part of the table")
-        for instant, plan in truth.plans.items():
+        waiting = {instant: truth.java[instant] for instant in self.java_pending()}
+        for instant, plan in {**waiting, **truth.plans}.items():
             if any(key in piece.files for piece in plan.inputs.values()):
                 self._break(f"S3: {who} deleted {key}, which the plan {instant} reads")
             if file.instant == instant and plan.owner and plan.owner != who:
@@ -184,7 +195,12 @@ class WatchedStore(WitnessedStore):
         match entry.fact:
             case Commit(instant=instant) as fact:
                 truth.position[instant] = entry.position
+                truth.completed_ms[instant] = self._world.wall()
                 truth.services += fact.footprint.deed in _KEEPING
+                self._look_at_rows(who, fact, was)
+            case Foreign(instant=instant) as fact:
+                truth.position[instant] = entry.position
+                truth.void.update(fact.undoes)
                 self._look_at_rows(who, fact, was)
             case Rollback(instant=instant, attempt=None):
                 truth.void.add(instant)
@@ -192,6 +208,27 @@ class WatchedStore(WitnessedStore):
                 truth.void.update(instants)
             case _:
                 pass
+
+    def java_pending(self) -> list[str]:
+        """Return the plans of somebody without a ledger that are on the timeline and pending."""
+        truth = self.truth
+        return [
+            instant
+            for instant, plan in truth.java.items()
+            if not (instant in truth.published or instant in truth.void)
+            and self.peek(f"{TIMELINE_FOLDER}/{instant}.{plan.action}.requested") is not None
+        ]
+
+    def put_foreign(self, key: str, body: bytes) -> None:
+        """Write on behalf of somebody without a ledger: nothing of it is judged here."""
+        super(WitnessedStore, self).put(key, body, Create())
+        self._remember(key)
+        self._world.say("java", f"   put {key}")
+
+    def delete_foreign(self, key: str) -> None:
+        """Delete on behalf of somebody without a ledger."""
+        super(WitnessedStore, self).delete(key)
+        self._remember(key)
 
     def _judged(self, entry: Entry) -> Iterator[str]:
         truth, fact = self.truth, entry.fact
@@ -270,7 +307,7 @@ class WatchedStore(WitnessedStore):
         if says is not None and executed and says.owner != entry.owner and self._clocks_agree:
             yield f"S2: {instant} is taken from {says.owner}, who is alive"
 
-    def _look_at_rows(self, who: str, fact: Commit, was: State) -> None:
+    def _look_at_rows(self, who: str, fact: Commit | Foreign, was: State) -> None:
         """G11, G10: a service changes no row; a write adds its own updates and nothing else."""
         truth = self.truth
         before, after = rows_of(was, self.body), rows_of(truth.state(), self.body)
@@ -301,12 +338,13 @@ class WatchedStore(WitnessedStore):
         boundaries = [e.fact for e in told if isinstance(e.fact, Boundary)]
         archived = max((b.archived for b in boundaries), default="")
         forgets = max((b.forgets for b in boundaries), default="")
-        committed = {e.fact.instant for e in told if isinstance(e.fact, Commit)}
+        committed = {e.fact.instant for e in told if isinstance(e.fact, Commit | Foreign)}
         kept = {instant for instant in committed if instant >= archived}
         void = {
             e.fact.instant for e in told if isinstance(e.fact, Rollback) and e.fact.attempt is None
         }
         void |= {i for e in told if isinstance(e.fact, Undo) for i in e.fact.instants}
+        void |= {i for e in told if isinstance(e.fact, Foreign) for i in e.fact.undoes}
         void = {instant for instant in void if instant >= forgets}
         if len(told) != fold.position or (set(fold.committed), set(fold.void)) != (kept, void):
             self._break(f"T10: {who} wrote a checkpoint that differs from the entries it folds")

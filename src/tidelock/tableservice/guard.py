@@ -1,4 +1,7 @@
-"""Executing a plan as the only one who does: claim it, work, commit, or give it back."""
+"""The guard of RFC-79: a plan is claimed, worked on by one, and committed or given back.
+
+The claim is an entry of the ledger, so a heartbeat that was judged wrongly costs work, never data.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,104 @@
+"""Reading while the archive takes instants off the timeline: nothing is lost, nothing comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelock as tl
+from tidelock.operation.reads import TableReads, snapshot_now
+from tidelock.operation.view import load_view
+from tidelock.store.contract import ObjectMeta
+from tidelock.store.uri import open_store
+
+TIMELINE = ".hoodie/timeline/"
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
+OPTIONS = {
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.clean.commits.retained": "3",
+    "hoodie.keep.min.commits": "4",
+    "hoodie.keep.max.commits": "5",
+}
+
+
+class Torn:
+    """A store whose listing of the timeline found one instant just before it was deleted."""
+
+    def __init__(self, inner: Any, found: ObjectMeta) -> None:
+        self._inner = inner
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def list(self, prefix: str, **more: Any) -> Iterator[ObjectMeta]:
+        if prefix == TIMELINE:
+            yield self._found
+        yield from self._inner.list(prefix, **more)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[tl.Table]:
+    """Return a table whose rows are all in log files, each of another write."""
+    kind = "MERGE_ON_READ"
+    made = tl.Table.create(str(tmp_path / "t"), SCHEMA, key="id", type=kind, options=OPTIONS)
+    with made:
+        made.upsert([{"id": each, "amount": 0} for each in range(10)])
+        for each in range(10):
+            made.upsert([{"id": each, "amount": each + 1}])
+        yield made
+
+
+def _rows(found: pa.Table) -> dict[int, int]:
+    return dict(
+        zip(found.column("id").to_pylist(), found.column("amount").to_pylist(), strict=True)
+    )
+
+
+EXPECTED = {each: each + 1 for each in range(10)}
+
+
+def _second_write(table: tl.Table) -> ObjectMeta:
+    done = [m for m in table.writer().store.list(TIMELINE) if m.key.endswith(".deltacommit")]
+    return done[1]
+
+
+def test_a_listing_that_the_archive_tore_loses_no_row(table: tl.Table) -> None:
+    found = _second_write(table)
+    assert table.archive().instants > 2
+    torn: Any = Torn(table.writer().store, found)
+    assert _rows(TableReads(snapshot_now(torn)).read()) == EXPECTED
+
+
+def test_a_writer_that_begins_with_such_a_listing_knows_every_log_file(table: tl.Table) -> None:
+    home = table.writer()
+    fold, found = home.transactions.ledger.refresh(), _second_write(table)
+    whole = load_view(home.store, home.properties, fold, least_bytes=0)
+    table.archive()
+    torn: Any = Torn(home.store, found)
+    seen = load_view(torn, home.properties, fold, least_bytes=0)
+    logs = [
+        {log.key for held in view.slices.values() for each in held.values() for log in each.logs}
+        for view in (whole, seen)
+    ]
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 10
+
+
+def test_an_archive_between_two_reads_lets_no_later_write_in(table: tl.Table) -> None:
+    with closing(open_store(table.uri, {})) as store:
+        reader = TableReads(snapshot_now(store))
+        since = reader.timeline[0].completion
+        before, seen = _rows(reader.read()), reader.latest_completion
+        table.upsert([{"id": 3, "amount": 99}])
+        table.archive()
+        changed = _rows(reader.changes(since))
+        assert changed == {key: value for key, value in EXPECTED.items() if key in changed}
+        assert len(changed) == 10
+        assert (reader.latest_completion, _rows(reader.read())) == (seen, before)
