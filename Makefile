@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types imports tidy bench bench-peers soak docs \
-        interop-spark sim-long txn-sim-long lock-soak zombies services-chaos spark-writers streamer-chaos sink-chaos mixed-fleet explore-long model-long format lock clean
+        interop-spark sim-long txn-sim-long lock-soak zombies services-chaos spark-writers streamer-chaos sink-chaos pipeline-fleet mixed-fleet explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -40,9 +40,9 @@ check: lint types imports tidy ## Run ruff, mypy, import-linter and the tidy tes
 bench: setup ## Measure against raw storage and against other lock systems, side by side
 	@$(PYTHON_VENV) -m benchmarks $(ARGS)
 
-bench-peers: setup ## Load, change and read TPC-H rows beside Hudi, Delta, Iceberg, DuckLake, Lance … (20 minutes)
+bench-peers: setup ## Load, change and read TPC-H rows beside Hudi, Delta, Iceberg, DuckLake … (ARGS="--scale 1 --rounds 2")
 	@scripts/java.sh
-	@$(PYTHON_VENV) -m benchmarks --keep lakes
+	@$(PYTHON_VENV) -m benchmarks.lakes --keep $(ARGS)
 
 soak: setup ## Write one table for long, with faults and checks (ARGS="--minutes 30 --scenario chaos")
 	@.venv/bin/tidelock soak $(ARGS)
@@ -85,6 +85,10 @@ streamer-chaos: setup ## Kill a streamer 50 times while 1,000,000 records flow, 
 	@scripts/java.sh
 	@$(PYTHON_VENV) -m tidelock.testing.streamerchaos --source files --kills 50 $(ARGS)
 	@$(PYTHON_VENV) -m tidelock.testing.streamerchaos --source kafka --kills 50 $(ARGS)
+
+pipeline-fleet: setup ## Let two streamers, SQL statements and a compactor change one table for five minutes, and check every row
+	@scripts/java.sh --notice
+	@$(PYTHON_VENV) -m tidelock.testing.pipelinefleet $(ARGS)
 
 explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
 	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)

@@ -7,7 +7,10 @@ from typing import Any
 
 from benchmarks.cycle import GOAL
 from benchmarks.figures import Latency
-from benchmarks.lakes.page import LAKES, rows_of
+from benchmarks.goals import Goal, goals
+from benchmarks.lakes.page import plots as lake_plots
+from benchmarks.lakes.page import sections as lake_sections
+from benchmarks.reasons import WHY
 from benchmarks.services import COPYING_GOAL, LATENCY_GOAL, MERGING_GOAL
 from benchmarks.streaming import GOAL as STREAMING_GOAL
 from benchmarks.suite import PEER_CONTENDERS, Results
@@ -21,6 +24,12 @@ one machine, so compare within a table: another machine changes all of its numbe
 on the same machine as their clients. A real object store is ten to a hundred times farther away:
 ratios to the raw store then come closer to 1, and locks on it are as much slower than Redis, etcd
 and ZooKeeper next door.
+"""
+
+_GOALS = """## Goals
+
+Ratios of the best times of one run each, or of CPU seconds where others used the machine as well;
+the tables below say of which run.
 """
 
 _CYCLE = f"""## Acquire and release, against the raw store
@@ -132,13 +141,28 @@ giving it 100 records until they are committed, with the streamer looking all th
 """
 
 
+_MERGING = """## MERGE INTO
+
+TPC-H's lineitem ({rows:,} rows), Spark on two cores, every system in a process of its own; seconds,
+the best of two rounds. Of the rows that are merged four fifths change rows by their key and one
+fifth adds some. *Source alone*: `UPDATE SET *` and `INSERT *`, which needs no row of the table.
+*Both sides*: `SET l_quantity = t.l_quantity + s.l_quantity`, which does. That all tables come out
+with the same sum is checked. Hudi's users upsert.
+"""
+
+
 def page(results: Results) -> str:
     """Return the page of one complete run."""
     where = ", ".join(f"{name}: {value}" for name, value in results.machine.items())
     apart = ", ".join(f"{name} {when}" for name, when in sorted(results.taken.items()))
     alone = f" Taken apart from the others: {apart}." if apart else ""
-    parts = [_INTRO, f"Taken {results.taken_at}; {where}.{alone}\n", tables(results)]
-    return "\n".join(parts)
+    taken = f"Taken {results.taken_at}; {where}.{alone}\n"
+    return "\n".join([_INTRO, taken, _GOALS, _goals(goals(results)), tables(results)])
+
+
+def plots(results: Results) -> dict[str, str]:
+    """Return the charts that the page shows, by the names of their files."""
+    return lake_plots(results.lakes) if results.lakes else {}
 
 
 def tables(results: Results) -> str:
@@ -159,16 +183,31 @@ def tables(results: Results) -> str:
         (results.keeping, _KEEPING, _keeping),
         (results.streaming, _STREAMING, _streaming),
         (results.streamer, _STREAMER, _streamer),
-        (results.lakes, LAKES, lambda found: _table(*rows_of(found.lakes))),
+        (results.merging, "", _merging),
+        (
+            results.lakes,
+            "",
+            lambda found: lake_sections(found.lakes, found.lake_runs, lambda it: _table(*it)),
+        ),
     )
     parts: list[str] = []
     for measured, text, table in sections:
         if measured:
-            parts += [text, table(results)]
+            parts += [text, table(results)] if text else [table(results)]
     if results.missing:
         lines = [f"- {name}: {_first_line(why)}" for name, why in results.missing.items()]
         parts += ["## Not measured\n", "\n".join(lines) + "\n"]
     return "\n".join(parts)
+
+
+def _goals(every: Sequence[Goal]) -> str:
+    said = {True: "met", False: "**missed**", None: ""}
+    rows = [(one.what, one.aim, one.found, said[one.met]) for one in every]
+    table = _table(("measure", "goal", "found", ""), rows)
+    reasons = dict.fromkeys(WHY[one.what] for one in every if one.met is False and one.what in WHY)
+    if not reasons:
+        return table
+    return "\n".join([table, "### Where a goal is missed\n", *reasons])
 
 
 def _writers(measured: list[WritersResult]) -> str:
@@ -225,6 +264,17 @@ def _streamer(results: Results) -> str:
         for one in results.streamer
     ]
     return _table(("source", "operation", "rows/s", "latency ms", "slowest ms"), rows)
+
+
+def _merging(results: Results) -> str:
+    found = {(one.system, one.statement, one.share): one.best_s for one in results.merging}
+    columns = list(dict.fromkeys((one.statement, one.share) for one in results.merging))
+    rows = [
+        [system, *(f"{s:.2f}" if (s := found.get((system, *column))) else "" for column in columns)]
+        for system in dict.fromkeys(one.system for one in results.merging)
+    ]
+    head = ["system", *(f"{statement}, {share}" for statement, share in columns)]
+    return f"{_MERGING.format(rows=results.merging[0].rows)}\n{_table(head, rows)}"
 
 
 def _growth(results: Results) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from benchmarks import (
     cycle,
     growth,
     lockservice,
+    merging,
     requests,
     services,
     streamer,
@@ -28,8 +29,10 @@ from benchmarks.cycle import CycleResult
 from benchmarks.figures import Latency, interleaved
 from benchmarks.growth import Growth
 from benchmarks.lakes import contest as lakes
-from benchmarks.lakes.contest import LakeFigure
+from benchmarks.lakes.contest import LakeFigure, LakeRun
+from benchmarks.lakes.environments import SYSTEMS
 from benchmarks.lockservice import Scale, Throughput
+from benchmarks.merging import Merged
 from benchmarks.peers import OTHERS, OURS, Client, Peer
 from benchmarks.places import ALL, BUCKET
 from benchmarks.requests import Requests
@@ -48,7 +51,6 @@ FIGHT_S = 5.0
 CROWD_FIGHT_S = 6.0
 """Longer, so that each of many has time to come to its turn."""
 PEER_CYCLES_S = 15.0
-LAKES_SCALE = 1.0
 
 _Running = TypeVar("_Running")
 
@@ -85,7 +87,9 @@ class Results:
     ingesting: list[Ingesting] = field(default_factory=list)
     streaming: list[Streaming] = field(default_factory=list)
     lakes: list[LakeFigure] = field(default_factory=list)
+    lake_runs: list[LakeRun] = field(default_factory=list)
     streamer: list[Streamed] = field(default_factory=list)
+    merging: list[Merged] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -189,10 +193,28 @@ def measure_streamer(results: Results) -> None:
     results.streamer += streamer.measure(results.missing)
 
 
-def measure_lakes(results: Results) -> None:
+def measure_merging(results: Results) -> None:
+    """MERGE INTO of some rows into many, beside other lakes."""
+    results.merging += merging.measure(results.missing)
+
+
+def measure_lakes(
+    results: Results,
+    *,
+    scale: float = lakes.SCALE,
+    rounds: int = lakes.ROUNDS,
+    systems: Sequence[str] = tuple(SYSTEMS),
+    system_s_max: float = lakes.SYSTEM_S_MAX,
+    once: bool = False,
+) -> None:
     """The same rows loaded, changed and read by every system one might pick instead."""
-    found, missing = lakes.measure(LAKES_SCALE)
+    try:
+        found, run, missing = lakes.measure(scale, rounds, systems, system_s_max, once=once)
+    except ServerUnavailable as error:
+        results.missing["beside other lakes"] = str(error)
+        return
     results.lakes += found
+    results.lake_runs.append(run)
     results.missing.update(missing)
 
 
@@ -209,6 +231,7 @@ PARTS: Mapping[str, Callable[[Results], None]] = {
     "services": measure_services,
     "streaming": measure_streaming,
     "streamer": measure_streamer,
+    "merging": measure_merging,
     "lakes": measure_lakes,
 }
 

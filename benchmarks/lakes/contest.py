@@ -5,53 +5,28 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.lakes.environments import SYSTEMS, environment, generator
+from benchmarks.lakes.lake import NOT_OFFERED
 from benchmarks.lakes.rows import write_inputs
-from tidelock.testing.judges.hudi_spark import BUNDLE, SPARK, spark_bundle
 from tidelock.testing.servers import ServerUnavailable
-from tidelock.testing.servers.cache import ToolCache
-from tidelock.testing.servers.maven import Coordinates, fetch_jars
 
 _ROOT: Final = Path(__file__).parents[2]
 _PROGRAM: Final = "benchmarks.lakes.program"
-_DELTA: Final = Coordinates("io.delta", "delta-spark_4.1_2.13", "4.1.0")
-_ICEBERG: Final = Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0")
-_ROUNDS: Final = 2
-_SYSTEM_S_MAX: Final = 300
-PACKAGES: Final = (
-    "deltalake",
-    "pyiceberg[sql-sqlite,pyarrow]",
-    "pylance",
-    "duckdb",
-    "polars",
-    "pyarrow",
-    "tpchgen-cli",
-)
-
-SYSTEMS: Final = {
-    "tidelock-spark": "tidelock on Spark 4.1",
-    "delta": f"Delta {_DELTA.version} on Spark 4.1",
-    "iceberg": f"Iceberg {_ICEBERG.version} on Spark 4.1",
-    "hudi": f"Hudi {BUNDLE} on Spark {SPARK}",
-    "tidelock-spark-mor": "tidelock on Spark 4.1, merge-on-read",
-    "hudi-mor": f"Hudi {BUNDLE} on Spark {SPARK}, merge-on-read",
-    "parquet-spark": "Spark 4.1's own Parquet",
-    "tidelock-local": "tidelock without Spark",
-    "delta-rs": "delta-rs",
-    "lance": "Lance",
-    "ducklake": "DuckLake",
-    "pyiceberg": "PyIceberg",
-    "polars-limit": "polars on plain files (the limit)",
-}
+SCALE: Final = 0.1
+ROUNDS: Final = 2
+SYSTEM_S_MAX: Final = 300.0
+BUSY_LOAD: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,129 +38,156 @@ class LakeFigure:
     best_s: float
     median_s: float
     cpu_s: float
+    peak_mb: float
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Environment:
-    python: Path
-    variables: Mapping[str, str]
+class LakeRun:
+    """What the figures are of, and how busy the machine was."""
+
+    scale: float
+    rows: int
+    rounds: int
+    load_before: float
+    load_after: float
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether others used the machine: a contest alone keeps two cores busy, and no more."""
+        return max(self.load_before, self.load_after) > BUSY_LOAD
 
 
-def measure(scale: float, rounds: int = _ROUNDS) -> tuple[list[LakeFigure], dict[str, str]]:
-    """Return what each system took, and why some were not measured."""
-    missing: dict[str, str] = {}
-    walls: dict[tuple[str, str], list[float]] = {}
-    cpus: dict[tuple[str, str], list[float]] = {}
-    sums: dict[str, float] = {}
+@dataclass(slots=True)
+class _Notes:
+    """What the systems said."""
+
+    walls: dict[tuple[str, str], list[dict[str, float]]] = field(default_factory=dict)
+    sums: dict[str, dict[str, float]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    lacking: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    def take(self, shown: str, said: str) -> None:
+        """Note the lines of one system."""
+        for line in said.splitlines():
+            if not line.startswith("{"):
+                continue
+            told: dict[str, Any] = json.loads(line)
+            measure = str(told["measure"])
+            if "sum" in told:
+                self.sums.setdefault(measure, {})[shown] = float(told["sum"])
+            elif told.get("reason") == NOT_OFFERED:
+                self.lacking.setdefault(measure, {})[shown] = None
+            elif "reason" in told:
+                self.missing[f"{shown}, {measure or 'between two steps'}"] = str(told["reason"])
+            elif measure:
+                self.walls.setdefault((shown, measure), []).append(told)
+
+
+def measure(
+    scale: float = SCALE,
+    rounds: int = ROUNDS,
+    systems: Sequence[str] = tuple(SYSTEMS),
+    system_s_max: float = SYSTEM_S_MAX,
+    *,
+    once: bool = False,
+) -> tuple[list[LakeFigure], LakeRun, dict[str, str]]:
+    """Return what each system took, of how much, and why some things were not measured.
+
+    With `once` nothing is warmed up or repeated: to see that everything works.
+
+    Raises: `ServerUnavailable` where even the rows cannot be made.
+    """
+    notes = _Notes()
+    before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="tidelock-lakes-") as name:
         folder = Path(name)
-        write_inputs(folder / "in", scale, peers_home() / "bin" / "tpchgen-cli")
-        for _ in range(rounds):
-            for system, shown in SYSTEMS.items():
-                if shown in missing:
+        rows = write_inputs(folder / "in", scale, generator())
+        for turn in range(rounds):
+            for system in systems:
+                shown = SYSTEMS[system]
+                if shown in notes.missing:
                     continue
-                try:
-                    lines = _run(system, folder)
-                except subprocess.TimeoutExpired as error:
-                    lines = _lines((error.stdout or b"").decode())
-                    missing[shown] = f"stopped after {_SYSTEM_S_MAX} s; the rest was not reached"
-                except (ServerUnavailable, subprocess.SubprocessError) as error:
-                    missing[shown] = _reason(error)
-                    continue
-                for line in lines:
-                    if "sum" in line:
-                        sums[shown] = line["sum"]
-                        continue
-                    walls.setdefault((shown, str(line["measure"])), []).append(line["wall_s"])
-                    cpus.setdefault((shown, str(line["measure"])), []).append(line["cpu_s"])
-                shutil.rmtree(folder / "work", ignore_errors=True)
-    wrong = _wrong(sums)
-    missing.update(wrong)
-    figures = [
-        LakeFigure(*key, min(times), statistics.median(times), statistics.median(cpus[key]))
-        for key, times in walls.items()
-        if key[0] not in wrong
-    ]
-    return figures, missing
-
-
-def _wrong(sums: Mapping[str, float]) -> dict[str, str]:
-    """A system whose rows are not those of the others did not do the work that was timed."""
-    if not sums:
-        return {}
-    usual = statistics.median_low(sums.values())
-    return {
-        system: f"the table's sum is {found}, that of the others {usual}"
-        for system, found in sums.items()
-        if abs(found - usual) > abs(usual) * 1e-9
+                print(f"  round {turn + 1}: {system} ...", file=sys.stderr, flush=True)
+                reason = _run(system, folder, rows, notes, system_s_max, once=once)
+                if reason is not None:
+                    notes.missing[shown] = reason
+    wrong = _wrong(notes.sums)
+    found = [_figure(*key, samples) for key, samples in notes.walls.items() if key[0] not in wrong]
+    run = LakeRun(scale, rows, rounds, before, os.getloadavg()[0])
+    lacking = {
+        measure: f"not offered by {', '.join(systems)}"
+        for measure, systems in notes.lacking.items()
+        if measure
     }
+    return found, run, {**notes.missing, **wrong, **lacking}
 
 
-def _run(system: str, folder: Path) -> list[dict[str, Any]]:
-    environment = _environment(system)
+def _figure(system: str, name: str, samples: Sequence[Mapping[str, float]]) -> LakeFigure:
+    walls = [sample["wall_s"] for sample in samples]
+    return LakeFigure(
+        system,
+        name,
+        min(walls),
+        statistics.median(walls),
+        statistics.median(sample["cpu_s"] for sample in samples),
+        max(sample["peak_mb"] for sample in samples),
+        len(samples),
+    )
+
+
+def _wrong(sums: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """A system whose rows are not those of the others did not do the work that was timed."""
+    wrong = {}
+    for name, found in sums.items():
+        usual = statistics.median_low(found.values())
+        for system, one in found.items():
+            if abs(one - usual) > abs(usual) * 1e-9:
+                wrong[system] = f"the table's {name} is {one}, that of the others {usual}"
+    return wrong
+
+
+def _run(
+    system: str, folder: Path, rows: int, notes: _Notes, system_s_max: float, *, once: bool
+) -> str | None:
+    """Run one system and note what it says; return why it did not come to its end, if so."""
+    try:
+        where = environment(system)
+    except ServerUnavailable as error:
+        return str(error).splitlines()[0][:300]
     work = folder / "work"
+    words = ["once"] if once else []
     shutil.rmtree(work, ignore_errors=True)
-    print(f"  {system} ...", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [environment.python, "-m", _PROGRAM, system, folder / "in", work],
-        cwd=_ROOT,
-        env={**os.environ, **environment.variables},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=_SYSTEM_S_MAX,
-    )
-    return _lines(done.stdout)
-
-
-def _lines(said: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-
-
-def _environment(system: str) -> _Environment:
-    ours = Path(sys.executable)
-    match system:
-        case "delta":
-            return _Environment(ours, {"BENCH_JARS": _jars([_DELTA])})
-        case "iceberg":
-            return _Environment(ours, {"BENCH_JARS": _jars([_ICEBERG])})
-        case "hudi" | "hudi-mor":
-            bundle = spark_bundle()
-            variables = {"PYTHONPATH": str(bundle.packages), "BENCH_JARS": str(bundle.jar)}
-            return _Environment(ours, variables)
-        case "delta-rs" | "lance" | "ducklake" | "pyiceberg" | "polars-limit":
-            return _Environment(peers_home() / "bin" / "python", {})
-        case _:
-            return _Environment(ours, {})
-
-
-def _jars(coordinates: Sequence[Coordinates]) -> str:
-    # Spark brings its own Scala and Hadoop; a second one beside it would be loaded instead.
-    own = ("scala-library", "spark-", "hadoop-")
-    jars = [jar for jar in fetch_jars(coordinates) if not jar.name.startswith(own)]
-    return ",".join(map(str, jars))
-
-
-def peers_home(cache: ToolCache | None = None) -> Path:
-    """Return an environment with the systems that come as wheels, made if need be."""
-    return (cache or ToolCache.default()).tool("bench-lakes", "1", _install)
-
-
-def _install(home: Path) -> None:
-    venv.create(home, with_pip=True, clear=True)
-    done = subprocess.run(
-        [home / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise ServerUnavailable(
-            "other table formats", reason=done.stderr[-500:], how_to_install="see a package index"
+    with (folder / "said").open("w+") as said, (folder / "errors").open("w+") as errors:
+        process = subprocess.Popen(
+            [where.python, "-m", _PROGRAM, system, folder / "in", work, str(rows), *words],
+            cwd=_ROOT,
+            env={**os.environ, **where.variables},
+            stdout=said,
+            stderr=errors,
+            # A group of its own, so that its JVM and its workers end with it.
+            start_new_session=True,
         )
+        try:
+            code: int | None = process.wait(system_s_max)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        notes.take(SYSTEMS[system], said.read())
+        errors.seek(0)
+        told = errors.read()
+    shutil.rmtree(work, ignore_errors=True)
+    if os.environ.get("BENCH_ERRORS"):
+        print(told, file=sys.stderr)
+    if code is None:
+        return f"stopped after {system_s_max:.0f} s; the rest was not reached"
+    return None if code == 0 else f"ended with {code}: {_last_line(told)}"
 
 
-def _reason(error: Exception) -> str:
-    said = getattr(error, "stderr", None) or str(error)
-    lines = [line for line in str(said).strip().splitlines() if line.strip()]
-    return lines[-1][:200] if lines else type(error).__name__
+def _last_line(said: str) -> str:
+    lines = [line for line in said.strip().splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "it said nothing"

@@ -3,15 +3,108 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 KEY = "id"
+PARTITION = "l_shipmode"
+"""What a table with partitions is cut by: seven values, each as frequent as the others."""
+HOT = "AIR"
+"""The one partition that some batches are for."""
+ROUNDS = 5
+"""Rounds of changes, between which it is asked whether queries get slower."""
+COMMITS = 20
+"""Small upserts that a merge-on-read table has to bring together when it is read."""
+NOT_OFFERED = "not offered"
+
+
+class NotOffered(Exception):
+    """The system has no such thing."""
+
+
+class Lake:
+    """What every system is asked to do. `by` is the column that the table is cut by, or none."""
+
+    def __init__(self, inputs: Path, work: Path, by: str | None = None) -> None:
+        self.inputs, self.work, self.by = inputs, work, by
+
+    def load(self) -> None:
+        """Write all rows to a new table."""
+        raise NotOffered
+
+    def upsert(self, batch: str) -> None:  # noqa: ARG002 - every one of these is overridden
+        """Change and add rows by their key."""
+        raise NotOffered
+
+    def delete(self) -> None:
+        """Delete rows by their key."""
+        raise NotOffered
+
+    def read_all(self) -> None:
+        """Read every column of every row, and throw it away."""
+        raise NotOffered
+
+    def read_column(self) -> float:
+        """Return the sum of one column."""
+        raise NotOffered
+
+    def point(self, key: int) -> int:  # noqa: ARG002
+        """Return how many rows have a key."""
+        raise NotOffered
+
+    def between(self, low: int, high: int) -> int:  # noqa: ARG002
+        """Return how many rows have a key of a range, their columns read."""
+        raise NotOffered
+
+    def mark(self) -> None:
+        """Remember now as the beginning of what `changes` reads."""
+        raise NotOffered
+
+    def changes(self) -> int:
+        """Return how many rows were written since `mark`, their columns read."""
+        raise NotOffered
+
+    def settle(self) -> None:
+        """Do what the system wants done after some rounds of changes; most want nothing."""
+
+    def path(self, name: str) -> str:
+        return str(self.inputs / f"{name}.parquet")
 
 
 def cpu_s() -> float:
     """Return the CPU seconds of this process and all below it, ended ones included."""
+    ticks = sum(sum(int(field) for field in fields[11:15]) for _, fields in _family())
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def forget_peaks() -> None:
+    """Let the most memory that each process had count from now."""
+    for process, _ in _family():
+        try:
+            (process / "clear_refs").write_text("5")
+        except OSError:
+            continue
+
+
+def peak_mb() -> float:
+    """Return the most memory that each process had since then, all together.
+
+    They need not have had it at the same moment, and share some of it.
+    """
+    total = 0
+    for process, _ in _family():
+        try:
+            lines = (process / "status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return total / 1024
+
+
+def _family() -> Iterator[tuple[Path, list[str]]]:
+    """Yield this process and all below it, with the fields of their state after the name."""
     below: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
+    known: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -20,44 +113,10 @@ def cpu_s() -> float:
         except OSError:
             continue
         below.setdefault(int(fields[1]), []).append(int(entry.name))
-        ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])
-    total, todo = 0, [os.getpid()]
+        known[int(entry.name)] = fields
+    todo = [os.getpid()]
     while todo:
         one = todo.pop()
-        total += ticks.get(one, 0)
+        if one in known:
+            yield Path("/proc") / str(one), known[one]
         todo += below.get(one, [])
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-class Lake:
-    """What every system is asked to do."""
-
-    def __init__(self, inputs: Path, work: Path) -> None:
-        self.inputs, self.work = inputs, work
-
-    def load(self) -> None:
-        """Write all rows to a new table."""
-        raise NotImplementedError
-
-    def upsert(self, batch: str) -> None:
-        """Change and add rows by their key."""
-        raise NotImplementedError
-
-    def delete(self) -> None:
-        """Delete rows by their key."""
-        raise NotImplementedError
-
-    def read_all(self) -> None:
-        """Read every column of every row, and throw it away."""
-        raise NotImplementedError
-
-    def read_column(self) -> float:
-        """Return the sum of one column."""
-        raise NotImplementedError
-
-    def point(self, key: int) -> int:
-        """Return how many rows have a key."""
-        raise NotImplementedError
-
-    def path(self, name: str) -> str:
-        return str(self.inputs / f"{name}.parquet")

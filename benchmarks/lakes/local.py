@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from benchmarks.lakes.lake import KEY, Lake
+from benchmarks.lakes.lake import HOT, KEY, Lake
 
 
 class Local(Lake):
@@ -19,17 +20,25 @@ class Local(Lake):
 class TidelockLocal(Local):
     """This project without Spark."""
 
+    kind: ClassVar[str] = "COPY_ON_WRITE"
+
     def load(self) -> None:
         import tidelock as tl
 
         options = {
             "hoodie.index.type": "BUCKET",
-            "hoodie.bucket.index.num.buckets": "16",
+            "hoodie.bucket.index.num.buckets": "16" if self.by is None else "2",
             "hoodie.parquet.compression.codec": "snappy",
         }
         rows = self.arrow("base")
-        place = str(self.work / "table")
-        self.lake = tl.Table.create(place, rows.schema, key=KEY, options=options)
+        self.lake = tl.Table.create(
+            str(self.work / "table"),
+            rows.schema,
+            key=KEY,
+            partition_by=self.by,
+            type=self.kind,
+            options=options,
+        )
         self.lake.bulk_insert(rows)
 
     def upsert(self, batch: str) -> None:
@@ -51,6 +60,32 @@ class TidelockLocal(Local):
 
         return int(self.lake.read(columns=[KEY], filter=pc.field(KEY) == key).num_rows)
 
+    def between(self, low: int, high: int) -> int:
+        import pyarrow.compute as pc
+
+        key = pc.field(KEY)
+        return int(self.lake.read(filter=(key >= low) & (key < high)).num_rows)
+
+    def mark(self) -> None:
+        self.since = self.lake.latest_completion or ""
+
+    def changes(self) -> int:
+        return int(self.lake.changes(self.since).num_rows)
+
+
+class TidelockLocalLogs(TidelockLocal):
+    """This project without Spark, merge-on-read."""
+
+    kind = "MERGE_ON_READ"
+
+    def settle(self) -> None:
+        import tidelock as tl
+
+        everything = {"hoodie.compact.inline.max.delta.commits": "1"}
+        with tl.Table.open(str(self.work / "table"), options=everything) as lake:
+            lake.compact()
+        self.lake.refresh()
+
 
 class DeltaRs(Local):
     """delta-rs."""
@@ -58,13 +93,17 @@ class DeltaRs(Local):
     def load(self) -> None:
         from deltalake import write_deltalake
 
-        write_deltalake(str(self.work / "table"), self.arrow("base"))
+        by = None if self.by is None else [self.by]
+        write_deltalake(str(self.work / "table"), self.arrow("base"), partition_by=by)
 
-    def _merge(self, rows: Any) -> Any:
+    def _open(self) -> Any:
         from deltalake import DeltaTable
 
-        lake = DeltaTable(str(self.work / "table"))
-        return lake.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+        return DeltaTable(str(self.work / "table"))
+
+    def _merge(self, rows: Any) -> Any:
+        same = "t.id = s.id" if self.by is None else f"t.{self.by} = '{HOT}' AND t.id = s.id"
+        return self._open().merge(rows, same, source_alias="s", target_alias="t")
 
     def upsert(self, batch: str) -> None:
         merge = self._merge(self.arrow(batch))
@@ -73,27 +112,42 @@ class DeltaRs(Local):
     def delete(self) -> None:
         self._merge(self.arrow("gone").select([KEY])).when_matched_delete().execute()
 
-    def _dataset(self) -> Any:
-        from deltalake import DeltaTable
-
-        return DeltaTable(str(self.work / "table")).to_pyarrow_dataset()
-
     def read_all(self) -> None:
-        self._dataset().to_table()
+        self._open().to_pyarrow_dataset().to_table()
 
     def read_column(self) -> float:
         import pyarrow.compute as pc
 
-        return float(pc.sum(self._dataset().to_table(columns=["l_quantity"]).column(0)).as_py())
+        found = self._open().to_pyarrow_dataset().to_table(columns=["l_quantity"])
+        return float(pc.sum(found.column(0)).as_py())
 
     def point(self, key: int) -> int:
         import pyarrow.compute as pc
 
-        return int(self._dataset().count_rows(filter=pc.field(KEY) == key))
+        return int(self._open().to_pyarrow_dataset().count_rows(filter=pc.field(KEY) == key))
+
+    def between(self, low: int, high: int) -> int:
+        import pyarrow.compute as pc
+
+        wanted = (pc.field(KEY) >= low) & (pc.field(KEY) < high)
+        return int(self._open().to_pyarrow_dataset().to_table(filter=wanted).num_rows)
+
+    def mark(self) -> None:
+        lake = self._open()
+        lake.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+        self.since = self._open().version()
+
+    def changes(self) -> int:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pa.table(self._open().load_cdf(starting_version=self.since + 1).read_all())
+        kinds = found.column("_change_type").cast(pa.string())
+        return int(pc.sum(pc.not_equal(kinds, "update_preimage")).as_py())
 
 
 class Lance(Local):
-    """Lance."""
+    """Lance. It has no partitions."""
 
     def load(self) -> None:
         import lance
@@ -124,6 +178,9 @@ class Lance(Local):
     def point(self, key: int) -> int:
         return int(self._open().count_rows(filter=f"{KEY} = {key}"))
 
+    def between(self, low: int, high: int) -> int:
+        return int(self._open().to_table(filter=f"{KEY} >= {low} AND {KEY} < {high}").num_rows)
+
 
 class DuckLake(Local):
     """DuckDB's DuckLake, its catalog a DuckDB file."""
@@ -131,20 +188,25 @@ class DuckLake(Local):
     def load(self) -> None:
         import duckdb
 
-        self.duck = duckdb.connect()
-        self.duck.execute("INSTALL ducklake; LOAD ducklake")
+        self.duck = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+        self.duck.execute(f"LOAD '{_extension()}'")
         files = self.work / "files"
         self.duck.execute(
             f"ATTACH 'ducklake:{self.work / 'meta.db'}' AS lake (DATA_PATH '{files}')"
         )
-        self.duck.execute(
-            f"CREATE TABLE lake.t AS SELECT * FROM read_parquet('{self.path('base')}')"
-        )
+        rows = f"SELECT * FROM read_parquet('{self.path('base')}')"
+        if self.by is None:
+            self.duck.execute(f"CREATE TABLE lake.t AS {rows}")
+            return
+        self.duck.execute(f"CREATE TABLE lake.t AS {rows} LIMIT 0")
+        self.duck.execute(f"ALTER TABLE lake.t SET PARTITIONED BY ({self.by})")
+        self.duck.execute(f"INSERT INTO lake.t {rows}")
 
     def upsert(self, batch: str) -> None:
+        hot = "" if self.by is None else f" AND t.{self.by} = '{HOT}'"
         self.duck.execute(
             f"MERGE INTO lake.t USING (SELECT * FROM read_parquet('{self.path(batch)}')) s"
-            " ON lake.t.id = s.id WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT"
+            f" ON t.id = s.id{hot} WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT"
         )
 
     def delete(self) -> None:
@@ -154,13 +216,38 @@ class DuckLake(Local):
     def read_all(self) -> None:
         self.duck.execute("SELECT * FROM lake.t").fetch_arrow_table()
 
+    def _one(self, query: str) -> Any:
+        return self.duck.execute(query).fetchall()[0][0]
+
     def read_column(self) -> float:
-        return float(self.duck.execute("SELECT sum(l_quantity) FROM lake.t").fetchall()[0][0])
+        return float(self._one("SELECT sum(l_quantity) FROM lake.t"))
 
     def point(self, key: int) -> int:
-        return int(
-            self.duck.execute(f"SELECT count(*) FROM lake.t WHERE id = {key}").fetchall()[0][0]
-        )
+        return int(self._one(f"SELECT count(*) FROM lake.t WHERE id = {key}"))
+
+    def between(self, low: int, high: int) -> int:
+        query = f"SELECT * FROM lake.t WHERE id >= {low} AND id < {high}"
+        return int(self.duck.execute(query).fetch_arrow_table().num_rows)
+
+    def _version(self) -> int:
+        return int(self._one("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')"))
+
+    def mark(self) -> None:
+        self.since = self._version()
+
+    def changes(self) -> int:
+        span = f"{self.since + 1}, {self._version()}"
+        query = f"SELECT * FROM ducklake_table_changes('lake', 'main', 't', {span})"
+        found = self.duck.execute(f"{query} WHERE change_type <> 'update_preimage'")
+        return int(found.fetch_arrow_table().num_rows)
+
+
+def _extension() -> Path:
+    """Return the extension's file, which comes as a wheel of its own."""
+    import sysconfig
+
+    folder = Path(sysconfig.get_path("purelib"))
+    return next(folder.glob("duckdb_extension*/**/ducklake.duckdb_extension"))
 
 
 class PyIceberg(Local):
@@ -176,6 +263,9 @@ class PyIceberg(Local):
         catalog.create_namespace("d")
         rows = self.arrow("base")
         self.lake = catalog.create_table("d.t", schema=rows.schema)
+        if self.by is not None:
+            with self.lake.update_spec() as spec:
+                spec.add_identity(self.by)
         self.lake.append(rows)
 
     def upsert(self, batch: str) -> None:
@@ -200,48 +290,5 @@ class PyIceberg(Local):
 
         return int(self.lake.scan(row_filter=EqualTo(KEY, key)).to_arrow().num_rows)
 
-
-class Limit(Local):
-    """polars on plain files: the least that one process can do, with no table around it."""
-
-    def load(self) -> None:
-        import polars as pl
-
-        (self.work / "table").mkdir()
-        base = pl.read_parquet(self.path("base"))
-        for number, part in enumerate(base.iter_slices(-(-base.height // 16))):
-            part.write_parquet(self.work / "table" / f"{number:02}.parquet", compression="snappy")
-
-    def _rewrite(self, batch: str, *, keep: bool) -> None:
-        import polars as pl
-
-        fresh = pl.read_parquet(self.path(batch))
-        files = sorted((self.work / "table").glob("*.parquet"))
-        size = -(-fresh.height // len(files))
-        for number, file in enumerate(files):
-            rest = pl.read_parquet(file).join(fresh.select(KEY), on=KEY, how="anti")
-            mine = fresh[number * size : (number + 1) * size] if keep else fresh[:0]
-            pl.concat([rest, mine]).write_parquet(file, compression="snappy")
-
-    def upsert(self, batch: str) -> None:
-        self._rewrite(batch, keep=True)
-
-    def delete(self) -> None:
-        self._rewrite("gone", keep=False)
-
-    def read_all(self) -> None:
-        import polars as pl
-
-        pl.read_parquet(self.work / "table" / "*.parquet")
-
-    def read_column(self) -> float:
-        import polars as pl
-
-        files = self.work / "table" / "*.parquet"
-        return float(pl.scan_parquet(files).select(pl.col("l_quantity").sum()).collect().item())
-
-    def point(self, key: int) -> int:
-        import polars as pl
-
-        files = self.work / "table" / "*.parquet"
-        return pl.scan_parquet(files).filter(pl.col(KEY) == key).collect().height
+    def between(self, low: int, high: int) -> int:
+        return int(self.lake.scan(f"{KEY} >= {low} AND {KEY} < {high}").to_arrow().num_rows)

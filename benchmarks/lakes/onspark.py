@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.lakes.lake import KEY, Lake
+from benchmarks.lakes.lake import HOT, KEY, Lake
 
 
 class OnSpark(Lake):
@@ -15,8 +15,8 @@ class OnSpark(Lake):
 
     settings: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, inputs: Path, work: Path) -> None:
-        super().__init__(inputs, work)
+    def __init__(self, inputs: Path, work: Path, by: str | None = None) -> None:
+        super().__init__(inputs, work, by)
         from pyspark.sql import SparkSession
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -26,9 +26,10 @@ class OnSpark(Lake):
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "8")
             .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-            .config("spark.local.dir", str(work))
+            .config("spark.local.dir", str(work / "spark"))
             .config("spark.log.level", "ERROR")
         )
         jars = os.environ.get("BENCH_JARS", "")
@@ -53,11 +54,30 @@ class OnSpark(Lake):
     def point(self, key: int) -> int:
         return int(self.table().where(f"{KEY} = {key}").count())
 
+    def between(self, low: int, high: int) -> int:
+        rows = self.table().where(f"{KEY} >= {low} AND {KEY} < {high}")
+        return _counted(rows)
+
+    def only_read(self, batch: str) -> None:
+        """Run the least job that has to do with a batch: read it, and throw it away."""
+        self.rows(batch).write.format("noop").mode("overwrite").save()
+
+
+def _counted(rows: Any) -> int:
+    """Return how many rows there are, all of their columns read."""
+    every = [f"hash({', '.join(f'`{name}`' for name in rows.columns)})"]
+    return int(rows.selectExpr(*every).selectExpr("count(*)", "sum(1)").collect()[0][0])
+
+
+_COMPACTED = {"hoodie.compact.inline.max.delta.commits": "1"}
+"""Whatever has log files is compacted."""
+
 
 class HudiTable(OnSpark):
     """A Hudi table, by the data source that a class names."""
 
     source: ClassVar[str] = ""
+    since = ""
     options: ClassVar[dict[str, str]] = {
         "hoodie.table.name": "lineitem",
         "hoodie.datasource.write.recordkey.field": KEY,
@@ -66,9 +86,17 @@ class HudiTable(OnSpark):
         "hoodie.parquet.compression.codec": "snappy",
     }
 
-    def write(self, rows: Any, operation: str) -> None:
+    def write(self, rows: Any, operation: str, **more: str) -> None:
         options = {**self.options, "hoodie.datasource.write.operation": operation}
-        writer = rows.write.format(self.source).options(**options)
+        if self.by is not None:
+            options |= {
+                "hoodie.datasource.write.partitionpath.field": self.by,
+                "hoodie.bucket.index.num.buckets": "2",
+                "hoodie.datasource.write.keygenerator.class": (
+                    "org.apache.hudi.keygen.SimpleKeyGenerator"
+                ),
+            }
+        writer = rows.write.format(self.source).options(**options, **more)
         writer.mode("append").save(str(self.work / "table"))
 
     def load(self) -> None:
@@ -83,14 +111,26 @@ class HudiTable(OnSpark):
     def table(self) -> Any:
         return self.spark.read.format(self.source).load(str(self.work / "table"))
 
+    def mark(self) -> None:
+        # A completed instant's file is named by its request and by its completion time.
+        timeline = self.work / "table" / ".hoodie" / "timeline"
+        ended = [path.name.partition(".")[0].partition("_")[2] for path in timeline.iterdir()]
+        self.since = max(ended)
+
+    def changes(self) -> int:
+        reader = self.spark.read.format(self.source)
+        reader = reader.option("hoodie.datasource.query.type", "incremental")
+        reader = reader.option("hoodie.datasource.read.begin.instanttime", self.since)
+        return _counted(reader.load(str(self.work / "table")))
+
 
 class Tidelock(HudiTable):
     """This project on Spark."""
 
     source = "tidelock"
 
-    def __init__(self, inputs: Path, work: Path) -> None:
-        super().__init__(inputs, work)
+    def __init__(self, inputs: Path, work: Path, by: str | None = None) -> None:
+        super().__init__(inputs, work, by)
         import tidelock
 
         tidelock.enable(self.spark)
@@ -103,6 +143,21 @@ class TidelockLogs(Tidelock):
         **HudiTable.options,
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     }
+
+    def settle(self) -> None:
+        import tidelock
+
+        with tidelock.Table.open(str(self.work / "table"), options=_COMPACTED) as lake:
+            lake.on_spark(self.spark).compact()
+
+    def only_base(self) -> None:
+        """Read the base files, which have everything after `settle`, with nothing but Spark."""
+        import tidelock
+
+        place = str(self.work / "table")
+        with tidelock.Table.open(place) as lake:
+            files = [f"{place}/{piece.base.key}" for piece in lake.files() if piece.base]
+        self.spark.read.parquet(*files).write.format("noop").mode("overwrite").save()
 
 
 class Hudi(HudiTable):
@@ -132,12 +187,17 @@ class HudiLogs(Hudi):
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     }
 
+    def settle(self) -> None:
+        # Hudi compacts beside a write, so the write is one that changes nothing.
+        inline = {**_COMPACTED, "hoodie.compact.inline": "true"}
+        self.write(self.rows("gone").limit(1), "delete", **inline)
+
 
 _MERGE = (
-    "MERGE INTO {table} t USING batch s ON t.id = s.id"
+    "MERGE INTO {table} t USING batch s ON t.id = s.id{hot}"
     " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 )
-_DELETE = "MERGE INTO {table} t USING batch s ON t.id = s.id WHEN MATCHED THEN DELETE"
+_DELETE = "MERGE INTO {table} t USING batch s ON t.id = s.id{hot} WHEN MATCHED THEN DELETE"
 
 
 class Delta(OnSpark):
@@ -152,11 +212,16 @@ class Delta(OnSpark):
         return f"delta.`{self.work / 'table'}`"
 
     def load(self) -> None:
-        self.rows("base").write.format("delta").save(str(self.work / "table"))
+        writer = self.rows("base").write.format("delta")
+        if self.by is not None:
+            writer = writer.partitionBy(self.by)
+        writer.save(str(self.work / "table"))
 
     def merge(self, batch: str, statement: str) -> None:
         self.rows(batch).createOrReplaceTempView("batch")
-        self.spark.sql(statement.format(table=self.name())).collect()
+        # Only with the partition's name do they know which files to leave alone.
+        hot = "" if self.by is None else f" AND t.{self.by} = '{HOT}'"
+        self.spark.sql(statement.format(table=self.name(), hot=hot)).collect()
 
     def upsert(self, batch: str) -> None:
         self.merge(batch, _MERGE)
@@ -166,6 +231,18 @@ class Delta(OnSpark):
 
     def table(self) -> Any:
         return self.spark.read.format("delta").load(str(self.work / "table"))
+
+    def mark(self) -> None:
+        on = "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        self.spark.sql(f"ALTER TABLE {self.name()} {on}")
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.name()} LIMIT 1")
+        self.since = int(history.select("version").collect()[0][0])
+
+    def changes(self) -> int:
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", self.since + 1)
+        rows = reader.load(str(self.work / "table"))
+        return _counted(rows.where("_change_type <> 'update_preimage'"))
 
 
 class Iceberg(Delta):
@@ -181,13 +258,33 @@ class Iceberg(Delta):
     }
 
     def name(self) -> str:
-        return "lake.d.lineitem"
+        return f"lake.d.{self.work.name}"
 
     def load(self) -> None:
-        self.rows("base").writeTo(self.name()).using("iceberg").create()
+        from pyspark.sql import functions
+
+        writer = self.rows("base").writeTo(self.name()).using("iceberg")
+        if self.by is not None:
+            writer = writer.partitionedBy(functions.col(self.by))
+        writer.create()
 
     def table(self) -> Any:
         return self.spark.table(self.name())
+
+    def mark(self) -> None:
+        newest = self.spark.sql(
+            f"SELECT max_by(snapshot_id, committed_at) FROM {self.name()}.snapshots"
+        )
+        self.since = int(newest.collect()[0][0])
+
+    def changes(self) -> int:
+        self.spark.sql(
+            f"CALL lake.system.create_changelog_view(table => 'd.{self.work.name}',"
+            f" changelog_view => 'changed', options => map('start-snapshot-id', '{self.since}'),"
+            " compute_updates => true, identifier_columns => array('id'))"
+        )
+        rows = self.spark.table("changed").where("_change_type <> 'UPDATE_BEFORE'")
+        return _counted(rows)
 
 
 class Parquet(OnSpark):

@@ -1,8 +1,10 @@
-"""One system through the whole course: `python -m benchmarks.lakes.program SYSTEM INPUTS WORK`.
+"""One system's course: `python -m benchmarks.lakes.program SYSTEM INPUTS WORK ROWS [once]`.
 
 Runs in an environment of that system's own, and needs nothing of this project but where the system
-is this project. Prints a line of JSON for each measure: seconds, and the CPU seconds of everything
-that took part; the last has the sum of a column, which is the same for all who did the work.
+is this project. Prints a line of JSON for each time that something was measured: seconds, the CPU
+seconds of everything that took part, and the most memory that it had. A line with a sum is the same
+for all who did the work; a line with a reason is about something that the system could not do. With
+`once` nothing is warmed up or repeated, which is enough to see that everything works.
 """
 
 from __future__ import annotations
@@ -10,11 +12,27 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+import traceback
 from pathlib import Path
 
-from benchmarks.lakes.lake import Lake, cpu_s
-from benchmarks.lakes.local import DeltaRs, DuckLake, Lance, Limit, PyIceberg, TidelockLocal
+from benchmarks.lakes.course import Step, steps, warm_up
+from benchmarks.lakes.lake import (
+    NOT_OFFERED,
+    Lake,
+    NotOffered,
+    cpu_s,
+    forget_peaks,
+    peak_mb,
+)
+from benchmarks.lakes.limits import ArrowLimit, Limit
+from benchmarks.lakes.local import (
+    DeltaRs,
+    DuckLake,
+    Lance,
+    PyIceberg,
+    TidelockLocal,
+    TidelockLocalLogs,
+)
 from benchmarks.lakes.onspark import (
     Delta,
     Hudi,
@@ -24,11 +42,13 @@ from benchmarks.lakes.onspark import (
     Tidelock,
     TidelockLogs,
 )
+from benchmarks.lakes.paimon import Paimon
 
 LAKES: dict[str, type[Lake]] = {
     "tidelock-spark": Tidelock,
     "tidelock-spark-mor": TidelockLogs,
     "tidelock-local": TidelockLocal,
+    "tidelock-local-mor": TidelockLocalLogs,
     "hudi": Hudi,
     "hudi-mor": HudiLogs,
     "delta": Delta,
@@ -38,44 +58,47 @@ LAKES: dict[str, type[Lake]] = {
     "lance": Lance,
     "ducklake": DuckLake,
     "pyiceberg": PyIceberg,
+    "paimon": Paimon,
     "polars-limit": Limit,
+    "pyarrow-limit": ArrowLimit,
 }
 
 
-def course(lake: Lake) -> dict[str, Callable[[], object]]:
-    """Return what is measured, in order."""
-    if isinstance(lake, Parquet):
-        return {
-            "load": lake.load,
-            "read all": lake.read_all,
-            "read one column": lake.read_column,
-        }
-    return {
-        "load": lake.load,
-        "read all": lake.read_all,
-        "read one column": lake.read_column,
-        "read one key": lambda: lake.point(33),
-        "upsert 1 %": lambda: lake.upsert("up1"),
-        "upsert 10 %": lambda: lake.upsert("up10"),
-        "delete 1 %": lake.delete,
-        "read all, changed": lake.read_all,
-        "sum": lake.read_column,
-    }
-
-
 def main() -> None:
-    """Run the course; the last sum is the same for every system that did its work."""
-    system, inputs, work = sys.argv[1:]
-    Path(work).mkdir(parents=True)
-    lake = LAKES[system](Path(inputs), Path(work))
-    for measure, run in course(lake).items():
-        cpu, began = cpu_s(), time.perf_counter()
-        found = run()
-        wall = time.perf_counter() - began
-        line: dict[str, object] = {"measure": measure, "wall_s": wall, "cpu_s": cpu_s() - cpu}
-        if measure == "sum":
-            line["sum"] = found
-        print(json.dumps(line), flush=True)
+    """Run the course; whatever a system cannot do, the rest is run."""
+    system, inputs, work, rows, *once = sys.argv[1:]
+    kind = LAKES[system]
+    if not once:
+        warm_up(kind, Path(inputs), Path(work) / "warm")
+    for step in steps(kind, Path(inputs), Path(work), int(rows)):
+        for _ in range(1 if once else step.times):
+            said = _measured(step)
+            print(json.dumps(said), flush=True)
+            if "reason" in said:
+                break
+
+
+def _measured(step: Step) -> dict[str, object]:
+    forget_peaks()
+    cpu, began = cpu_s(), time.perf_counter()
+    try:
+        found = step.run()
+    except NotOffered:
+        return {"measure": step.measure, "reason": NOT_OFFERED}
+    except Exception as error:
+        traceback.print_exc()
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        return {"measure": step.measure, "reason": reason[:200]}
+    if step.is_sum:
+        return {"measure": step.measure, "sum": found}
+    return {
+        "measure": step.measure,
+        "wall_s": time.perf_counter() - began,
+        "cpu_s": cpu_s() - cpu,
+        "peak_mb": peak_mb(),
+        "found": found if isinstance(found, int | float) else None,
+    }
 
 
 if __name__ == "__main__":

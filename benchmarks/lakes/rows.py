@@ -3,43 +3,101 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-FORGED = "base.parquet"
+from benchmarks.lakes.lake import COMMITS, HOT, KEY, PARTITION, ROUNDS
+
 _SEED = 7
+_WARM = 20_000
+"""Rows of the table that every system is warmed up with."""
 
 
 def write_inputs(folder: Path, scale: float, generator: Path) -> int:
-    """Write the table's rows, upserts of 1 and 10 %, and 1 % of the keys to delete; count rows.
+    """Write the table's rows and every batch; return how many rows the table has.
 
-    Of each upsert four fifths are random keys of the table, and one fifth is new.
+    Of each upsert four fifths are keys of the table, and one fifth is new. No batch has a key
+    twice: not every system would take it.
     """
+    base = _lineitem(folder, scale, generator)
+    _write(base, folder, "base")
+    chance = np.random.default_rng(_SEED)
+    for name, batch in batches_of(base, chance):
+        _write(batch, folder, name)
+    warm = folder / "warm"
+    warm.mkdir()
+    few = base[:_WARM]
+    _write(few, warm, "base")
+    for name, batch in batches_of(few, chance):
+        if name in ("up1", "gone"):
+            _write(batch, warm, name)
+    return base.height
+
+
+def _lineitem(folder: Path, scale: float, generator: Path) -> pl.DataFrame:
     folder.mkdir(parents=True, exist_ok=True)
     wanted = ["--tables=lineitem", f"--output-dir={folder}"]
     subprocess.run(
         [generator, "parquet", "-s", str(scale), *wanted], check=True, capture_output=True
     )
-    raw = pl.scan_parquet(folder / "lineitem.parquet")
-    key = (pl.col("l_orderkey").cast(pl.Int64) * 8 + pl.col("l_linenumber")).alias("id")
+    raw = folder / "lineitem.parquet"
+    key = (pl.col("l_orderkey").cast(pl.Int64) * 8 + pl.col("l_linenumber")).alias(KEY)
     # Decimals and dates are for queries; what is measured here is how rows travel.
-    plain = raw.with_columns(key).with_columns(
-        pl.col(pl.Decimal).cast(pl.Float64), pl.col(pl.Date).cast(pl.String)
+    plain = (
+        pl.scan_parquet(raw)
+        .with_columns(key)
+        .with_columns(pl.col(pl.Decimal).cast(pl.Float64), pl.col(pl.Date).cast(pl.String))
+        .select(KEY, pl.exclude(KEY))
+        .collect()
     )
-    base = plain.select("id", pl.exclude("id")).collect()
-    base.write_parquet(folder / FORGED, compression="snappy")
-    chance = np.random.default_rng(_SEED)
-    largest = int(base["id"].max() or 0)  # type: ignore[arg-type]
-    for name, share in (("up1", 100), ("up10", 10)):
-        count = base.height // share
-        old = base[np.sort(chance.choice(base.height, count * 4 // 5, replace=False))]
-        fresh = base[: count - old.height].with_columns(
-            pl.int_range(largest + share, largest + share + count - old.height).alias("id")
-        )
-        changed = pl.concat([old, fresh]).with_columns(pl.col("l_quantity") + 1000)
-        changed.write_parquet(folder / f"{name}.parquet", compression="snappy")
-    gone = base[np.sort(chance.choice(base.height, base.height // 100, replace=False))]
-    gone.write_parquet(folder / "gone.parquet", compression="snappy")
-    return base.height
+    raw.unlink()
+    return plain
+
+
+def batches_of(
+    base: pl.DataFrame, chance: np.random.Generator
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield every batch with its name; `gone` has the rows to delete."""
+    hot = np.flatnonzero((base[PARTITION] == HOT).to_numpy())
+    picks: dict[str, Callable[[int], np.ndarray]] = {
+        "up": lambda count: chance.choice(base.height, count, replace=False),
+        "zipf": lambda count: _zipf(base.height, count, chance),
+        "hot": lambda count: chance.choice(hot, min(count, len(hot)), replace=False),
+    }
+    number = 0
+    for name, pick in picks.items():
+        for share in (1, 10):
+            number += 1
+            yield f"{name}{share}", _upsert(base, base.height * share // 100, pick, number)
+    for kind, batches, parts in (("round", ROUNDS, 100), ("few", COMMITS, 200)):
+        for turn in range(1, batches + 1):
+            number += 1
+            yield f"{kind}{turn}", _upsert(base, base.height // parts, picks["up"], number)
+    yield "gone", base[np.sort(picks["up"](base.height // 100))]
+
+
+def _upsert(
+    base: pl.DataFrame, count: int, pick: Callable[[int], np.ndarray], number: int
+) -> pl.DataFrame:
+    old = base[np.sort(pick(count * 4 // 5))]
+    largest = int(base[KEY].max() or 0)  # type: ignore[arg-type]
+    # Each batch has a range of its own for keys that the table does not have.
+    first = largest + 1 + number * base.height
+    fresh = old[: count - old.height].with_columns(
+        pl.int_range(first, first + min(count - old.height, old.height)).alias(KEY)
+    )
+    return pl.concat([old, fresh]).with_columns(pl.col("l_quantity") + 1000 + number)
+
+
+def _zipf(rows: int, count: int, chance: np.random.Generator) -> np.ndarray:
+    """Return rows by Zipf's law, without repetition: the last rows of the table most of all."""
+    # The smallest of exponential times divided by weights are a weighted choice.
+    times = chance.exponential(size=rows) * np.arange(rows, 0, -1, dtype=np.float64)
+    return np.asarray(np.argpartition(times, count)[:count])
+
+
+def _write(rows: pl.DataFrame, folder: Path, name: str) -> None:
+    rows.write_parquet(folder / f"{name}.parquet", compression="snappy")

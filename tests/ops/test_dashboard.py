@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 import tidelock as tl
 from tests.ops.dashboards import READER, TOKEN, Client, dashboard
-from tests.ops.program import Program, end, start
+from tests.ops.program import Program, end, eventually, start
 from tests.ops.scene import HOST, OPTIONS, PARTITION, TABLE_NAME, Scene, made, rows, scene
 from tidelock.base.clock import SystemClock
 from tidelock.ops.ui import watching
@@ -89,6 +92,44 @@ def test_who_knows_everything_is_told_nothing(client: Client) -> None:
     assert client.facts("GET", known) == (304, None)
     _, again = client.facts("GET", f"/api/tables/0?boot=another&after={first['version']}")
     assert again["full"]
+
+
+def test_a_writer_that_waits_for_the_lock_is_shown_until_it_has_it(watch: TableWatch) -> None:
+    from tidelock.txn.transactions import Transactions
+
+    provider = "tidelock.lockproviders.storage.StorageLockProvider"
+
+    def take() -> None:
+        with waiting.lock.held():
+            pass
+
+    def shown() -> Any:
+        return page(watch)["lock"]["waiting"]
+
+    with Transactions(watch.store, {"hoodie.write.lock.provider": provider}) as waiting:
+        taker = Thread(target=take)
+        with tl.lock(watch.store.uri):
+            taker.start()
+            eventually(lambda: bool(shown()), within_s=30)
+            (found,) = shown()
+            assert (found["owner"], found["pid"]) == (waiting.owner, os.getpid())
+            assert page(watch)["lock"]["waiters"] == 1
+        taker.join(30)
+        eventually(lambda: not shown(), within_s=30)
+        assert page(watch)["lock"]["condition"] == "free"
+
+
+def test_another_lock_is_asked_through_its_provider(tmp_path: Path) -> None:
+    made(tmp_path / "t", name="t").close()
+    provider = "tidelock.lockproviders.inprocess.InProcessLockProvider"
+    settings = {"hoodie.write.lock.provider": provider}
+    with closing(open_store(str(tmp_path / "t"), {})) as store:
+        found = page(TableWatch(store, SystemClock(), settings=settings))["lock"]
+        assert (found["provider"], found["condition"]) == ("InProcessLockProvider", "free")
+    unknown = {"hoodie.write.lock.provider": "org.apache.hudi.NoSuchProvider"}
+    with closing(open_store(str(tmp_path / "t"), {})) as store:
+        found = page(TableWatch(store, SystemClock(), settings=unknown))["lock"]
+        assert "NoSuchProvider" in found["problem"]
 
 
 def test_an_update_has_only_what_changed(watch: TableWatch) -> None:

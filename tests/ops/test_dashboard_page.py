@@ -62,12 +62,13 @@ def test_the_overview_shows_the_table_at_one_glance(page: Page, url: str, staged
     shows(
         page, "[aria-label='Live writers']", "writer-1", "alive", "writer-2", "no heartbeat", HOST
     )
-    shows(page, "[aria-label='Table lock']", "held", "Token")
+    shows(page, "[aria-label='Table lock']", "held", "Token", "Waiting", "nobody of ours")
     shows(page, "[aria-label='Pending services']", staged.clustering, staged.compaction)
     shows(page, "[aria-label='Ledger tail']", "plan", "clustering, 2 file groups")
     shows(page, "main [aria-label='Conflicts']", "merged again and committed")
     page.until("document.querySelectorAll('[aria-label=\"Throughput\"] rect').length > 3")
-    page.until("document.querySelectorAll('[aria-label=\"Commit latency\"] circle').length > 3")
+    dots = "[...document.querySelectorAll('[aria-label=\"Commit latency\"] .dots')]"
+    page.until(f"{dots}.map((path) => path.getAttribute('d')).join('').split('M').length > 4")
     for scheme in ("light", "dark"):
         page.prefer(scheme)
         page.screenshot(PICTURES / f"overview-{scheme}.png")

@@ -10,9 +10,11 @@ import pytest
 
 from tests.ops.program import eventually
 from tidelock.base.clock import SystemClock
+from tidelock.base.metrics import Metrics
 from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.crew import Crew
 from tidelock.ops.fleet.journal import Journal, JournalReader, Noted
+from tidelock.ops.fleet.looks import Faults, Seen, compared
 from tidelock.ops.fleet.member import Role
 from tidelock.ops.fleet.record import Record
 from tidelock.ops.fleet.steps import (
@@ -25,6 +27,7 @@ from tidelock.ops.fleet.steps import (
     differences,
     replayed,
 )
+from tidelock.ops.fleet.tally import Spent, Tally
 from tidelock.ops.fleet.verdict import judge
 
 TERMS = Terms(seed=7, keys=50, rows=5)
@@ -99,6 +102,56 @@ def test_half_a_line_of_a_killed_program_is_passed_over(tmp_path: Path) -> None:
     with closing(Journal(tmp_path, "ada", SystemClock())) as journal:
         journal.note("starts")
     assert [noted.did for noted in JournalReader(tmp_path, "ada").fresh()] == ["starts"]
+
+
+OLD = {1: Seen("1", 10), 2: Seen("1", 20)}
+
+
+@pytest.mark.parametrize(
+    ("now", "changed", "faults"),
+    [
+        ({1: Seen("1", 10), 2: Seen("2", 25)}, {2: Seen("2", 25)}, Faults()),
+        ({1: Seen("1", 10), 2: Seen("2", 25)}, None, Faults()),
+        ({1: Seen("1", 10), 2: Seen("0", 20)}, None, Faults(back=1)),
+        ({1: Seen("1", 10)}, None, Faults(lost=1)),
+        ({1: Seen("1", 10), 2: Seen("2", 25)}, {}, Faults(missed=1)),
+        (OLD, {2: Seen("2", 25)}, Faults(missed=1)),
+        (OLD, {3: Seen("2", 25)}, Faults(missed=1)),
+        ({**OLD, 3: Seen("2", 1)}, {}, Faults(missed=1)),
+    ],
+)
+def test_two_looks_and_the_changes_between_them_must_agree(
+    now: dict[int, Seen], changed: dict[int, Seen] | None, faults: Faults
+) -> None:
+    assert compared(OLD, now, changed, deletes=False) == faults
+
+
+def test_a_key_may_go_where_somebody_deletes() -> None:
+    assert compared(OLD, {1: OLD[1]}, {}, deletes=True) == Faults()
+
+
+@pytest.mark.parametrize("fault", ["twice", "back", "lost", "missed"])
+def test_every_fault_of_a_read_breaks_it(fault: str) -> None:
+    record = Record()
+    sound = dict.fromkeys(("twice", "back", "lost", "missed"), 0)
+    record.take(Noted("reader", "read", 0, {**sound, "summed": True}))
+    assert (record.reads, record.summed, record.broken_reads) == (1, 1, [])
+    record.take(Noted("reader", "read", 0, {**sound, fault: 1, "summed": False}))
+    assert len(record.broken_reads) == 1
+
+
+def test_a_tally_tells_what_came_since_it_was_last_asked() -> None:
+    metrics = Metrics(is_process=True)
+    tally = Tally(metrics)
+    metrics.count("store.get", 3)
+    metrics.time("txn.commit.duration", 40)
+    metrics.time("txn.lock.wait", 10)
+    metrics.time("store.line.wait", 5)
+    assert (tally.sent(), tally.spent()) == ({"get": 3}, Spent(40, 15))
+    metrics.count("store.put")
+    metrics.time("store.line.wait", 7)
+    assert (tally.sent(), tally.spent()) == ({"put": 1}, Spent(0, 7))
+    assert (tally.sent(), tally.spent()) == ({}, Spent(0, 0))
 
 
 def test_a_killed_writer_goes_on_where_it_was_and_a_changed_row_is_found(tmp_path: Path) -> None:

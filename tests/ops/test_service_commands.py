@@ -14,8 +14,8 @@ from rich.console import Console
 from tests.ops.program import Ended, Program
 from tidelock.ops.cli.progress import progress_bar
 from tidelock.table.timeline.metadata import OperationType
-from tidelock.tableservice.claiming import claimed
 from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])

@@ -19,7 +19,8 @@ from tidelock.ops.doctor.settings_checks import check_settings, check_writers
 from tidelock.table.timeline.instant import Action, format_time
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.running import compaction
-from tidelock.txn.entry import Commit, Entry, Inline
+from tidelock.txn.content import Inline
+from tidelock.txn.entry import Commit, Entry
 from tidelock.txn.fold import Fold
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import Heartbeat, Pulse

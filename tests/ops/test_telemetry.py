@@ -38,6 +38,8 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
     """Return what is told while everything happens that can."""
     with listening() as found:
         watched.a_table_at_work(tmp_path_factory.mktemp("watched") / "t")
+        watched.waits(tmp_path_factory.mktemp("watched") / "waits")
+        watched.a_streamer_at_work()
         watched.locks()
         watched.transactions_in_trouble()
 

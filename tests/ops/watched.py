@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.ops.scene import made, overtake, rows
@@ -14,7 +14,7 @@ from tests.unit.txn.bench import Bench, draft
 from tests.unit.txn.test_foreign import java_commit
 from tidelock.base.clock import SystemClock
 from tidelock.base.errors import Conflict, HoldingLost, StoreUnreachable, TidelockError
-from tidelock.base.metrics import PROCESS
+from tidelock.base.metrics import PROCESS, Metrics
 from tidelock.base.outcome import Unknown
 from tidelock.lock.alerting import Alerts
 from tidelock.lock.driver import Lock
@@ -23,16 +23,20 @@ from tidelock.lock.lease import Lease
 from tidelock.lock.objects import LOCK_KEY
 from tidelock.lock.record import Record, encode
 from tidelock.lock.renewal import Renewable, Renewals
+from tidelock.operation.report import WriteReport
 from tidelock.ops.telemetry.tracing import tracing
+from tidelock.pipeline.streamer.observing import told_batch
+from tidelock.pipeline.streamer.sync import Synced
 from tidelock.store.contract import Busy, Overwrite, Refused, Unclear
 from tidelock.store.memory import MemoryStore
 from tidelock.table.timeline.metadata import OperationType
-from tidelock.tableservice.claiming import claimed
+from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.running import compaction
 from tidelock.txn import heartbeat
 from tidelock.txn.beating import Beating
 from tidelock.txn.draft import Overtaken
 from tidelock.txn.footprint import Deed
+from tidelock.txn.lining import Line
 from tidelock.txn.mark import Applied, Mark
 from tidelock.txn.observing import Observing
 from tidelock.txn.verdict import (
@@ -117,6 +121,23 @@ def a_table_at_work(folder: Path) -> None:
         service.execute_pending()
         with suppress(Conflict), claimed(transactions, planned, OperationType.COMPACT):
             pass
+
+
+def waits(folder: Path) -> None:
+    """Wait for the table's lock, and in the line before its ledger."""
+    provider = "tidelock.lockproviders.storage.StorageLockProvider"
+    settings = {"hoodie.write.lock.provider": provider}
+    with made(folder, **settings) as table, Line(table.writer().store, SystemClock()).held():
+        pass
+
+
+def a_streamer_at_work() -> None:
+    """Let a streamer take a batch, and find one that another has taken."""
+    metrics = Metrics()
+    mine = WriteReport("upsert", "1", "2", rows_inserted=3)
+    done = Synced(0, "end", 9, 3, 1, mine, duration_ms=5, lag_ms=7)
+    told_batch(metrics, done, limit=100)
+    told_batch(metrics, replace(done, report=replace(mine, repeated=True)), limit=100)
 
 
 def locks() -> None:

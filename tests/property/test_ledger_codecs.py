@@ -13,18 +13,18 @@ from tidelock.table.timeline.instant import Action, format_time
 from tidelock.txn import checkpoint as checkpoints
 from tidelock.txn.checkpoint import Checkpoint
 from tidelock.txn.conflict import judge
+from tidelock.txn.content import Inline, Stored
 from tidelock.txn.entry import (
+    Adopt,
     Boundary,
     Claim,
     Commit,
     Entry,
     Fact,
     Foreign,
-    Inline,
     Plan,
     Release,
     Rollback,
-    Stored,
     Turn,
     Undo,
     decode,
@@ -83,6 +83,7 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
     contents = st.builds(Inline, st.binary(max_size=20)) | st.builds(Stored, texts, texts, wholes)
     return st.one_of(
         st.builds(Plan, actions, group_sets, contents, st.booleans()),
+        st.builds(Adopt, instants, actions, group_sets, st.booleans()),
         st.builds(Claim, instants, st.integers(1, 4)),
         st.builds(
             Commit,
@@ -105,7 +106,16 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             st.lists(instants, max_size=2).map(tuple),
             group_sets,
         ),
-        st.builds(Foreign, instants, actions, instants, footprints(), texts),
+        st.builds(
+            Foreign,
+            instants,
+            actions,
+            instants,
+            footprints(),
+            texts,
+            st.lists(instants, max_size=2, unique=True).map(tuple),
+            st.lists(instants, max_size=2, unique=True).map(tuple),
+        ),
         st.builds(Boundary, st.integers(0, 30), st.just("") | instants, st.just("") | instants),
         st.builds(Turn, instants, group_sets, st.frozensets(texts, max_size=2)),
         st.builds(

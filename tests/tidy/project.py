@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 # What is written by hand. Nothing is asked of git: a release archive has none.
 FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", "specs", "scripts", ".ci")
-TEXT = {"", ".awk", ".cfg", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"}
+TEXT = {"", ".awk", ".cfg", ".html", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"}
 
 
 @dataclass(frozen=True, slots=True)

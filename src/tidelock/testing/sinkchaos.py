@@ -118,8 +118,19 @@ class Found:
         return not (self.missing or self.twice or self.strange)
 
 
-def run(records: int, kills: int, *, batches: int, seed: int, spread_s: float = 8.0) -> Found:
-    """Kill the streams so often, up to `spread_s` after they began, let them end, and compare."""
+def run(
+    records: int,
+    kills: int,
+    *,
+    batches: int,
+    seed: int,
+    spread_s: float = 8.0,
+    kill_minutes: float = 24 * 60.0,
+) -> Found:
+    """Kill the streams so often, up to `spread_s` after they began, let them end, and compare.
+
+    Longer than `kill_minutes` nobody is killed, however few they were.
+    """
     rng = random.Random(seed)
     found = Found(records)
     began = time.monotonic()
@@ -132,7 +143,8 @@ def run(records: int, kills: int, *, batches: int, seed: int, spread_s: float = 
                 said = _await(child, FLOWING)
                 if not said:
                     raise RuntimeError(f"no stream began: {_last_lines(place)}")
-                if found.kills < kills and said != DONE:
+                in_time = time.monotonic() < began + kill_minutes * 60
+                if in_time and found.kills < kills and said != DONE:
                     if rng.random() < _AFTER_PROGRESS:
                         _await_progress(place / rng.choice(TABLES))
                     time.sleep(rng.random() * spread_s)
@@ -228,12 +240,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kill-minutes", type=float, default=24 * 60.0)
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.place is not None:
         stream(given.place, given.records)
         return 0
-    found = run(given.records, given.kills, batches=given.batches, seed=given.seed)
+    found = run(
+        given.records,
+        given.kills,
+        batches=given.batches,
+        seed=given.seed,
+        kill_minutes=given.kill_minutes,
+    )
     _say(json.dumps(asdict(found), indent=1))
     return 0 if found.is_good else 1
 

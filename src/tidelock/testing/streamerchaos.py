@@ -11,7 +11,6 @@ SIGTERM, as an operator would.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -19,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tidelock.tableservice.table import Table
+from tidelock.testing.streamers import next_event, running_streamer, streamer_command
 
 TOPIC = "chaos"
 _FILES_PER_BATCH = 4
@@ -74,10 +73,10 @@ def run(chaos: Chaos, folder: Path) -> Found:
         command = stack.enter_context(_flow(chaos, folder))
         until = begun + chaos.kill_minutes * 60
         while found.kills < chaos.kills and time.monotonic() < until:
-            with _streamer(command, folder) as streamer:
+            with running_streamer(command, folder / "streamer.log") as streamer:
                 if not _one_life(streamer, draw, found):
                     break
-        with _streamer(command, folder) as streamer:
+        with running_streamer(command, folder / "streamer.log") as streamer:
             found.exit_code = _last_life(streamer, found)
     found.ended_s = round(time.monotonic() - begun, 1)
     found.log = (folder / "streamer.log").read_text(errors="replace")[-3_000:]
@@ -90,7 +89,7 @@ def _one_life(streamer: subprocess.Popen[str], draw: random.Random, found: Found
     if draw.random() < 0.1:
         time.sleep(draw.uniform(0, 8))  # before it has done anything
     else:
-        event = _event(streamer)
+        event = next_event(streamer)
         if event is None:
             found.problems.append(f"the streamer ended with {streamer.wait()}")
             return False
@@ -108,7 +107,7 @@ def _one_life(streamer: subprocess.Popen[str], draw: random.Random, found: Found
 
 def _last_life(streamer: subprocess.Popen[str], found: Found) -> int:
     """Let the streamer take what is left, end it as an operator would; return its exit code."""
-    while (event := _event(streamer)) is not None:
+    while (event := next_event(streamer)) is not None:
         found.batches += event["event"] == "batch"
         if event["event"] == "idle":
             streamer.send_signal(signal.SIGTERM)
@@ -133,15 +132,7 @@ def _look(place: Path, records: int, found: Found) -> None:
 @contextmanager
 def _flow(chaos: Chaos, folder: Path) -> Iterator[list[str]]:
     """Make the records flow; yield the command of the streamer that takes them."""
-    command = [
-        *(sys.executable, "-m", "tidelock.ops.submit", "streamer", "--continuous", "--json"),
-        *("--target-base-path", str(folder / "table"), "--op", "INSERT"),
-        *("--hoodie-conf", "hoodie.datasource.write.recordkey.field=id"),
-        *("--hoodie-conf", "tidelock.streamer.idle.poll.ms=200"),
-        *("--spark-conf", f"spark.local.dir={folder / 'spark'}"),
-        *("--spark-conf", f"spark.sql.warehouse.dir={folder / 'warehouse'}"),
-        *("--spark-conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
-    ]
+    command = streamer_command(folder / "table", folder, operation="INSERT", confs={})
     if chaos.source == "files":
         source = folder / "in"
         source.mkdir()
@@ -191,34 +182,6 @@ def _produce(servers: str, records: int, folder: Path) -> None:
         "spark.stop()\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-@contextmanager
-def _streamer(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    with (folder / "streamer.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _event(streamer: subprocess.Popen[str]) -> dict[str, Any] | None:
-    """Return what the streamer says next; None once it says no more."""
-    assert streamer.stdout is not None
-    line = streamer.stdout.readline()
-    if not line:
-        return None
-    found: dict[str, Any] = json.loads(line)
-    if "error" in found:
-        raise AssertionError(f"the streamer gave up: {line}")
-    return found
 
 
 def main() -> int:

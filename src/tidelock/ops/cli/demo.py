@@ -65,6 +65,7 @@ def demo(
     from tidelock.ops.demo.plan import WITH_SPARK, WITHOUT_SPARK, Plan
     from tidelock.ops.fleet.articles import BRISK, Articles
     from tidelock.ops.fleet.crew import Crew
+    from tidelock.ops.fleet.member import Role
 
     if not 0 <= seconds <= 86_400:
         raise InvalidInput(f"--seconds {seconds} cannot be", hint="use 0 to 86400")
@@ -81,6 +82,7 @@ def demo(
             options={**BRISK, **_LOCKED},
             pause_ms=250,
             service_pause_ms=1_000,
+            deletes=Role.SQL in programs.values(),
         )
         board = Board(output.console(), quiet=as_json)
         with Crew(folder, articles) as crew, board:

@@ -186,6 +186,7 @@ def _entry_row(entry: Entry) -> list[str]:
 
 def _what(entry: Entry) -> str:
     from tidelock.txn.entry import (
+        Adopt,
         Boundary,
         Claim,
         Commit,
@@ -203,6 +204,8 @@ def _what(entry: Entry) -> str:
             return f"{footprint.deed}, {count} file groups"
         case Plan(action, targets):
             return f"{action}, {len(targets)} file groups"
+        case Adopt(action=action, targets=targets):
+            return f"{action} of a writer without a ledger, {len(targets)} file groups"
         case Claim(attempt=attempt):
             return f"attempt {attempt}"
         case Rollback(reason=reason):

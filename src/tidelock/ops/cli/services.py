@@ -69,7 +69,8 @@ def services(
         found = pending_services(store, folder=folder)
         place = store.uri
     alive = sum(service.alive for service in found)
-    heads = ["instant", "service", "age", "attempt", "heartbeat", "executor", "", "file groups"]
+    heads = ["instant", "service", "age", "scheduled by", "attempt"]
+    heads += ["heartbeat", "executor", "", "file groups"]
     Output(as_json=as_json).result(
         {"uri": place, "services": [_facts(service) for service in found]},
         Text(f"{place}  {len(found)} plans pending, {alive} being executed"),
@@ -104,6 +105,7 @@ def _facts(service: PendingService) -> dict[str, object]:
         "state": service.state,
         "age_ms": service.age_ms,
         "in_ledger": service.ours,
+        "scheduled_by": service.scheduled_by,
         "removable": service.removable,
         "attempt": service.attempt,
         "owner": service.owner,
@@ -123,6 +125,7 @@ def _row(service: PendingService) -> list[str]:
         service.instant,
         service.action,
         duration(service.age_ms),
+        service.scheduled_by,
         str(service.attempt),
         beat,
         f"{service.host}:{service.pid}" if service.host else service.owner or "-",

@@ -47,6 +47,10 @@ Folder = Annotated[
         "--folder", help="Where journals and report go; what is there already is continued."
     ),
 ]
+Commits = Annotated[
+    int,
+    typer.Option("--commits", metavar="N", min=0, help="Fail with fewer writes than this."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Decides rows and faults.")]
 
 
@@ -58,6 +62,7 @@ def soak(
     store: Store = "",
     folder: Folder = None,
     seed: Seed = 1,
+    commits: Commits = 0,
     props: options.Props = None,
     props_file: options.PropsFile = None,
     as_json: options.Json = False,
@@ -71,6 +76,7 @@ def soak(
     """
     from tidelock.ops.fleet.articles import BRISK, Articles
     from tidelock.ops.fleet.crew import Crew
+    from tidelock.ops.fleet.member import Role
     from tidelock.ops.fleet.steps import Terms
     from tidelock.ops.soak.place import opened
     from tidelock.ops.soak.report import Told
@@ -92,16 +98,19 @@ def soak(
             place.settings,
             {**BRISK, **chosen.options},
             chosen.pause_ms,
+            reader_pause_ms=chosen.reader_pause_ms,
+            deletes=Role.SQL in chosen.writers,
         )
         with Crew(home, articles) as crew:
             programs = chosen.programs(writers)
             run = Soak(chosen, crew, programs, SystemClock(), SeededIds(seed), output.remark)
+            run.commits_min, run.calm = commits, place.calm
             run.resume()
             run.run(minutes)
         told = Told(
             chosen.name,
             chosen.says,
-            place.uri,
+            place.says,
             version("tidelock"),
             run.elapsed_s,
             {name: role.value for name, role in programs.items()},
@@ -117,7 +126,8 @@ def soak(
 
 def _tell(told: Told, home: Path, output: Output) -> None:
     """Write the report, and say how it went."""
-    from tidelock.ops.soak.report import as_facts, as_page
+    from tidelock.ops.soak.page import as_page
+    from tidelock.ops.soak.report import as_facts
 
     (home / "report.html").write_text(as_page(told))
     (home / "report.json").write_text(json.dumps(as_facts(told), indent=2))
@@ -129,7 +139,7 @@ def _tell(told: Told, home: Path, output: Output) -> None:
     lines = [Text.assemble(marks[check.passed], check.says) for check in told.checks]
     verdict = Text("PASS" if told.passed else "FAIL")
     verdict.stylize("bold green" if told.passed else "bold red")
-    numbers = ", ".join(f"{value} {name}" for name, value in list(told.numbers.items())[:5])
+    numbers = ", ".join(f"{value} {name}" for name, value in list(told.numbers.items())[:6])
     report = f"report: {home / 'report.html'}"
     output.result(
         {**as_facts(told), "report": str(home / "report.html")},

@@ -14,7 +14,18 @@ from rich.text import Text
 from tidelock.ops.demo.scene import Actor, Scene
 from tidelock.ops.fleet.member import Role
 from tidelock.ops.fleet.screen import Screen
-from tidelock.txn.entry import Boundary, Claim, Commit, Entry, Plan, Release, Rollback, Turn, Undo
+from tidelock.txn.entry import (
+    Adopt,
+    Boundary,
+    Claim,
+    Commit,
+    Entry,
+    Plan,
+    Release,
+    Rollback,
+    Turn,
+    Undo,
+)
 
 _LINES_ABOVE_LOG: Final = 26
 _LOG_SHOWN_MAX: Final = 8
@@ -142,6 +153,8 @@ def _decided(entry: Entry) -> Text:
             return Text(f"{who}{footprint.deed}{again}", style="green" if rebased else "")
         case Plan(action, targets):
             return Text(f"plan: {action.value} of {len(targets)} file groups", style="blue")
+        case Adopt(action=action):
+            return Text(f"plan: {action.value} of a writer without a ledger", style="blue")
         case Claim(attempt=attempt):
             return Text(f"somebody executes it, attempt {attempt}", style="blue")
         case Rollback(reason=reason):

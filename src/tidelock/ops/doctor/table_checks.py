@@ -66,7 +66,10 @@ def _plan(plan: PendingService, writers: Sequence[Writer]) -> Finding:
     if plan.removable and plan.state == "inflight":
         return note("plans", says, "--fix undoes it", Cure.ROLL_BACK)
     if not plan.ours and plan.age_ms > _OLD_MS:
-        return note("plans", says, "run the Java service that planned it, or roll it back there")
+        hint = (
+            "run the Java service that planned it, or execute it here (tidelock.write.mixed=true)"
+        )
+        return note("plans", says, hint)
     if plan.age_ms > _OLD_MS:
         command = {"compaction": "compact", "clustering": "cluster"}.get(plan.action, plan.action)
         return note("plans", says, f"run `tidelock {command} URI execute`")

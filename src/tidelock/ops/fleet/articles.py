@@ -38,6 +38,9 @@ class Articles:
     options: Mapping[str, str] = field(default_factory=lambda: dict(BRISK))
     pause_ms: int = 100
     service_pause_ms: int = 250
+    reader_pause_ms: int = 250
+    deletes: bool = False
+    """Some program deletes rows."""
 
     @property
     def all_options(self) -> dict[str, str]:

@@ -14,20 +14,27 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 
+import pyarrow as pa
+
 from tidelock.base.clock import Clock, SystemClock
-from tidelock.base.errors import Conflict, TidelockError
+from tidelock.base.errors import Conflict, NotFound, TidelockError
 from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.hands import Hand, PythonHand, SparkHand, SqlHand, spark_session
 from tidelock.ops.fleet.journal import Journal
+from tidelock.ops.fleet.looks import Seen, compared
+from tidelock.ops.fleet.tally import Tally
 from tidelock.tableservice.running import Ran
 from tidelock.tableservice.table import Table
 from tidelock.txn.mark import Applied, Mark
 
 _SERVICES = ("compact", "cluster", "clean", "archive")
+_READ = ("id", "amount")
 _AFTER_FAILURE_MS = 300
+_TALLY_EVERY_MS = 1_000
 
 
 class Role(Enum):
@@ -49,6 +56,8 @@ class Member:
         self._articles = articles
         self._journal = journal
         self._clock = clock
+        self._tally = Tally()
+        self._tallied_ms = self._now_ms()
 
     def live(self, role: Role) -> None:
         """Do what the role says until the standard input ends."""
@@ -61,6 +70,7 @@ class Member:
                 case _:
                     with self._hand(role, table) as hand:
                         self._write(hand, table)
+        self._note_requests()
         self._journal.note("ended")
 
     @contextmanager
@@ -75,7 +85,8 @@ class Member:
     def _write(self, hand: Hand, table: Table) -> None:
         """Do one step after the other; one whose end is not known is tried until it is."""
         number = self._resumed(table) + 1
-        while is_wanted():
+        self._tally.spent()
+        while self._goes_on():
             began_ms = self._now_ms()
             step = hand.step_of(self._articles.terms, self._name, number)
             self._journal.note("begins", step=number)
@@ -87,12 +98,14 @@ class Member:
                 continue
             applied = self._applied(table)
             assert applied is not None
-            took_ms = self._now_ms() - began_ms
+            took_ms, spent = self._now_ms() - began_ms, self._tally.spent()
             self._journal.note(
                 "wrote",
                 step=applied.mark.version,
                 completion=applied.completion,
                 took_ms=took_ms,
+                commit_ms=spent.commit_ms,
+                wait_ms=spent.wait_ms,
                 rebases=rebases,
             )
             number = applied.mark.version + 1
@@ -115,7 +128,7 @@ class Member:
         """Run one service after the other; what somebody else is at is left to them."""
         self._journal.note("starts")
         for service in itertools.cycle(_SERVICES):
-            if not is_wanted():
+            if not self._goes_on():
                 return
             began_ms = self._now_ms()
             try:
@@ -136,33 +149,64 @@ class Member:
             self._clock.sleep_ms(self._articles.service_pause_ms)
 
     def _read(self, table: Table) -> None:
-        """Read the table over and over: no key twice, and no row older than it was."""
+        """Read the table over and over, whole and what has changed, and compare the two."""
         self._journal.note("starts")
-        last: dict[int, str] = {}
-        while is_wanted():
+        last: dict[int, Seen] = {}
+        since: str | None = None
+        while self._goes_on():
             began_ms = self._now_ms()
             try:
                 table.refresh()
-                found = table.read(columns=["id"], meta_columns=True)
+                count, now = _looked(table.read(_READ, meta_columns=True))
+                changed = None if since is None else _changes(table, since)
+            except NotFound:
+                # The clean was faster, as it may be; the next look finds other files.
+                self._journal.note("late", took_ms=self._now_ms() - began_ms)
+                continue
             except TidelockError as error:
                 self._journal.note("failed", says=str(error))
                 self._clock.sleep_ms(_AFTER_FAILURE_MS)
                 continue
-            ids = found.column("id").to_pylist()
-            times = dict(zip(ids, found.column("_hoodie_commit_time").to_pylist(), strict=True))
-            back = [key for key, time in times.items() if time < last.get(key, "")]
+            faults = compared(last, now, changed, deletes=self._articles.deletes)
             self._journal.note(
                 "read",
-                rows=len(ids),
-                twice=len(ids) - len(times),
-                back=len(back),
+                rows=count,
+                twice=count - len(now),
+                **asdict(faults),
+                summed=changed is not None,
                 took_ms=self._now_ms() - began_ms,
             )
-            last = times
-            self._clock.sleep_ms(self._articles.service_pause_ms)
+            last, since = now, table.latest_completion
+            self._clock.sleep_ms(self._articles.reader_pause_ms)
+
+    def _goes_on(self) -> bool:
+        """Tell whether there is more to do, and note now and then what was asked of the store."""
+        if self._now_ms() >= self._tallied_ms + _TALLY_EVERY_MS:
+            self._note_requests()
+        return is_wanted()
+
+    def _note_requests(self) -> None:
+        self._tallied_ms = self._now_ms()
+        if sent := self._tally.sent():
+            self._journal.note("asked", **sent)
 
     def _now_ms(self) -> int:
         return self._clock.now().monotonic_ms
+
+
+def _looked(found: pa.Table) -> tuple[int, dict[int, Seen]]:
+    """Return how many rows there are, and the rows by key."""
+    names = ("id", "_hoodie_commit_time", "amount")
+    ids, times, amounts = (found.column(name).to_pylist() for name in names)
+    return len(ids), dict(zip(ids, map(Seen, times, amounts), strict=True))
+
+
+def _changes(table: Table, since: str) -> dict[int, Seen] | None:
+    """Return what was written after `since`; None if the clean has been there already."""
+    try:
+        return _looked(table.changes(since, columns=_READ, meta_columns=True))[1]
+    except NotFound:
+        return None
 
 
 def is_wanted() -> bool:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidelock.ops.fleet.journal import Noted
 from tidelock.ops.fleet.steps import State, Step, replayed
+
+_FAULTS: Final = ("twice", "back", "lost", "missed")
 
 
 @dataclass(slots=True)
@@ -31,6 +34,10 @@ class Record:
     served: Counter[str] = field(default_factory=Counter)
     gave_way: Counter[str] = field(default_factory=Counter)
     reads: int = 0
+    summed: int = 0
+    """Reads that were compared with the changes since the one before."""
+    late: int = 0
+    """Reads whose files a clean had removed meanwhile, as it may."""
     broken_reads: list[Noted] = field(default_factory=list)
 
     def take(self, noted: Noted) -> None:
@@ -53,8 +60,11 @@ class Record:
                 self.gave_way[facts["service"]] += facts["gave_way"]
             case "read":
                 self.reads += 1
-                if facts["twice"] or facts["back"]:
+                self.summed += facts["summed"]
+                if any(facts[fault] for fault in _FAULTS):
                     self.broken_reads.append(noted)
+            case "late":
+                self.late += 1
 
     def steps_of(self, name: str) -> list[int]:
         """Return the steps of a program that landed, in their order."""
@@ -70,7 +80,9 @@ class Record:
         told = []
         for name in sorted({writer for writer, _ in self.landed}):
             steps = self.steps_of(name)
-            if steps != list(range(1, len(steps) + 1)):
+            # Streamers count from 0, as the versions of their marks do.
+            first = min(steps[0], 1)
+            if steps != list(range(first, first + len(steps))):
                 told.append(f"{name} left out a step: {steps[-1]} is its last of {len(steps)}")
         times = Counter(self.landed.values())
         told.extend(f"{n} steps completed at {time}" for time, n in times.items() if n > 1)

@@ -29,6 +29,8 @@ class Check:
 
     passed: bool | None
     says: str
+    violations: int = 0
+    """How many rows, reads, steps or objects are not as they must be."""
 
 
 def judge(crew: Crew, record: Record) -> Iterator[Check]:
@@ -69,25 +71,30 @@ class StepFinder:
 def _unbroken(record: Record) -> Check:
     gaps = record.gaps()
     says = f"{len(record.landed)} steps landed, none of them twice, none left out"
-    return Check(bool(record.landed) and not gaps, "; ".join(gaps[:_SHOWN_MAX]) or says)
+    passed = bool(record.landed) and not gaps
+    return Check(passed, "; ".join(gaps[:_SHOWN_MAX]) or says, len(gaps))
 
 
 def _read_well(record: Record) -> Check:
     broken = record.broken_reads
     if not record.reads and not broken:
         return Check(None, "nobody read the table meanwhile")
-    says = f"{record.reads} reads meanwhile saw each key once, and never an older row than before"
+    says = (
+        f"{record.reads} reads meanwhile saw each key once, no row lost or older than before;"
+        f" {record.summed} times the changes since the last read made up the difference exactly"
+    )
+    if record.late:
+        says += f"; {record.late} more came after a clean had removed their files"
     if broken:
-        says = f"{len(broken)} of {record.reads} reads saw keys twice or rows go back: {broken[0]}"
-    return Check(not broken, says)
+        says = f"{len(broken)} of {record.reads} reads saw what cannot be: {broken[0]}"
+    return Check(not broken, says, len(broken))
 
 
 def _compared(what: str, expected: State, found: list[Row], *, steps: int) -> Check:
     told = differences(expected, found)
     if told:
-        return Check(
-            passed=False, says=f"{what} {len(told)} wrong rows: {'; '.join(told[:_SHOWN_MAX])}"
-        )
+        says = f"{what} {len(told)} wrong rows: {'; '.join(told[:_SHOWN_MAX])}"
+        return Check(passed=False, says=says, violations=len(told))
     says = f"{what} exactly the {len(expected)} rows that {steps} steps in ledger order give"
     return Check(passed=True, says=says)
 
@@ -109,9 +116,8 @@ def _read_by_hudi(articles: Articles, expected: State) -> Check:
     rows = [row for batch in batches for row in rows_in(pa.Table.from_batches([batch]))]
     told = differences(expected, rows)
     if told:
-        return Check(
-            passed=False, says=f"hudi {version('hudi')} reads {len(told)} wrong rows: {told[0]}"
-        )
+        says = f"hudi {version('hudi')} reads {len(told)} wrong rows: {told[0]}"
+        return Check(passed=False, says=says, violations=len(told))
     return Check(
         passed=True, says=f"Apache Hudi's own reader (hudi {version('hudi')}) reads the same rows"
     )
@@ -142,4 +148,4 @@ def _validated(articles: Articles) -> Check:
     if found.problems:
         worst = found.problems[0]
         says = f"{len(found.problems)} problems of the table: {worst.object} {worst.what}"
-    return Check(found.is_consistent, says)
+    return Check(found.is_consistent, says, len(found.problems))

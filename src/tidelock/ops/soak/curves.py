@@ -1,19 +1,18 @@
-"""What was measured over time, and what it says of the end. Pure."""
+"""What was measured over time. Pure."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-MEMORY_MB_PER_MINUTE_MAX: Final = 1.0
-HANDLES_MORE_MAX: Final = 8
-JUDGED_FROM_S: Final = 480.0
-"""A life must have lasted as long before its memory says anything."""
+Line = list[tuple[float, float]]
+"""Moments, in seconds, and values."""
 
-_WARM_UP: Final = 0.4
-"""The share of a life that caches take to fill."""
+REQUESTS_BIN_S: Final = 5
+"""Requests are counted together for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +28,28 @@ class Sample:
     handles: int
 
 
+class Written(NamedTuple):
+    """One write: when it was acknowledged, and how long it, its commits and its waiting took."""
+
+    at_s: float
+    took_ms: float
+    commit_ms: float = 0.0
+    wait_ms: float = 0.0
+
+
 @dataclass(slots=True)
 class Curves:
     """Everything that was measured, in order of time."""
 
     samples: list[Sample] = field(default_factory=list)
-    latencies: list[tuple[float, float]] = field(default_factory=list)
-    """When a write was acknowledged, in seconds, and how many milliseconds it had taken."""
+    writes: list[Written] = field(default_factory=list)
     harms: list[tuple[float, str]] = field(default_factory=list)
+    requests: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
+    """How many requests of each verb programs of a role sent, by the number of the bin."""
+
+    def asked(self, at_s: float, role: str, sent: Mapping[str, int]) -> None:
+        """Count requests."""
+        self.requests.setdefault((int(at_s // REQUESTS_BIN_S), role), Counter()).update(sent)
 
     def lives(self) -> Mapping[tuple[str, int], list[Sample]]:
         """Return the samples of each life of each program."""
@@ -45,20 +58,44 @@ class Curves:
             found.setdefault((sample.name, sample.life), []).append(sample)
         return found
 
-    def commits_per_s(self, bin_s: float) -> list[tuple[float, float]]:
+    def commits_per_s(self, bin_s: float) -> Line:
         """Return how many writes landed in a second, for each stretch of time."""
-        counted: dict[int, int] = {}
-        for at_s, _ in self.latencies:
-            counted[int(at_s // bin_s)] = counted.get(int(at_s // bin_s), 0) + 1
-        last = max(counted, default=-1)
-        return [(n * bin_s, counted.get(n, 0) / bin_s) for n in range(last + 1)]
+        counted = Counter(int(write.at_s // bin_s) for write in self.writes)
+        return [(n * bin_s, counted[n] / bin_s) for n in _bins(counted)]
 
-    def latency_ms(self, bin_s: float, quantile: float) -> list[tuple[float, float]]:
-        """Return a quantile of how long writes took, for each stretch of time."""
+    def times_ms(self, bin_s: float, quantile: float, of: Callable[[Written], float]) -> Line:
+        """Return a quantile of how long something took, for each stretch of time."""
         binned: dict[int, list[float]] = {}
-        for at_s, took_ms in self.latencies:
-            binned.setdefault(int(at_s // bin_s), []).append(took_ms)
+        for write in self.writes:
+            binned.setdefault(int(write.at_s // bin_s), []).append(of(write))
         return [(n * bin_s, quantile_of(took, quantile)) for n, took in sorted(binned.items())]
+
+    def requests_per_s(self, bin_s: float) -> dict[str, Line]:
+        """Return how many requests of each verb were sent in a second."""
+        size, counted = _whole(bin_s), Counter[tuple[str, int]]()
+        for (at, _), sent in self.requests.items():
+            for verb, count in sent.items():
+                counted[verb, at // (size // REQUESTS_BIN_S)] += count
+        bins = _bins(n for _, n in counted)
+        verbs = sorted({verb for verb, _ in counted})
+        return {verb: [(n * size, counted[verb, n] / size) for n in bins] for verb in verbs}
+
+    def requests_per_commit(self, bin_s: float, roles: frozenset[str]) -> Line:
+        """Return how many requests programs of these roles sent for each write that landed."""
+        size = _whole(bin_s)
+        sent = Counter[int]()
+        for (at, role), counts in self.requests.items():
+            sent[at // (size // REQUESTS_BIN_S)] += counts.total() if role in roles else 0
+        landed = Counter(int(write.at_s // size) for write in self.writes)
+        return [(n * size, sent[n] / landed[n]) for n in _bins(landed) if landed[n] and sent[n]]
+
+    def requests_of(self, roles: frozenset[str] | None = None) -> Counter[str]:
+        """Return how many requests of each verb were sent in all, by programs of these roles."""
+        total = Counter[str]()
+        for (_, role), sent in self.requests.items():
+            if roles is None or role in roles:
+                total.update(sent)
+        return total
 
 
 def quantile_of(values: Sequence[float], quantile: float) -> float:
@@ -67,21 +104,10 @@ def quantile_of(values: Sequence[float], quantile: float) -> float:
     return ordered[min(len(ordered) - 1, int(quantile * len(ordered)))] if ordered else 0.0
 
 
-def slope_mb_per_minute(samples: Sequence[Sample]) -> float | None:
-    """Return how fast the memory of one life grows after its warm-up; None if it was too short."""
-    if not samples or samples[-1].at_s - samples[0].at_s < JUDGED_FROM_S:
-        return None
-    warm_s = samples[0].at_s + _WARM_UP * (samples[-1].at_s - samples[0].at_s)
-    warm = [(sample.at_s / 60, sample.memory_mb) for sample in samples if sample.at_s >= warm_s]
-    minutes, memory = zip(*warm, strict=True)
-    return statistics.linear_regression(minutes, memory).slope
+def _bins(numbers: Iterable[int]) -> range:
+    return range(max(numbers, default=-1) + 1)
 
 
-def handles_more(samples: Sequence[Sample]) -> int | None:
-    """Return how many more handles a life had at its end than after its warm-up."""
-    if not samples or samples[-1].at_s - samples[0].at_s < JUDGED_FROM_S:
-        return None
-    third = len(samples) // 3
-    early = statistics.median(sample.handles for sample in samples[third : 2 * third])
-    late = statistics.median(sample.handles for sample in samples[2 * third :])
-    return round(late - early)
+def _whole(bin_s: float) -> int:
+    """Return the length of a stretch in which whole bins of requests fit."""
+    return max(1, math.ceil(bin_s / REQUESTS_BIN_S)) * REQUESTS_BIN_S

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tidelock.base.errors import InvalidInput
 from tidelock.base.ids import SeededIds
+from tidelock.ops.soak.keeping import is_kept
 from tidelock.testing.proxy import (
     Delay,
     Fault,
@@ -45,38 +47,54 @@ class Place:
     """The table's URI and the store's settings, and what has happened to requests so far."""
 
     uri: str
+    says: str
     settings: Mapping[str, str] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    calm: Callable[[], None] = lambda: None
+    """Do no more harm to requests: what is judged is the table, not the judges' patience."""
 
 
 @contextmanager
 def opened(
     store: str, folder: Path, settings: Mapping[str, str], *, faulty: bool, seed: int
 ) -> Iterator[Place]:
-    """Yield where the table is to be: below `folder` unless `store` says otherwise."""
+    """Yield where the table is to be: below `folder` unless `store` says otherwise.
+
+    Raises: `InvalidInput` if `folder` has a soak whose server, and so its table, are gone.
+    """
     if store == OWN_SERVER:
-        with _own_server(faulty=faulty, seed=seed) as place:
+        if is_kept(folder):
+            raise InvalidInput(
+                f"the soak in {folder} cannot go on: its table ended with its server",
+                hint="choose another folder",
+            )
+        with _own_server(settings, faulty=faulty, seed=seed) as place:
             yield place
     elif store:
-        yield Place(f"{store.rstrip('/')}/orders", settings)
+        uri = f"{store.rstrip('/')}/orders"
+        yield Place(uri, uri, settings)
     else:
-        yield Place(str(folder / "orders"), settings)
+        yield Place(str(folder / "orders"), "local disk", settings)
 
 
 @contextmanager
-def _own_server(*, faulty: bool, seed: int) -> Iterator[Place]:
+def _own_server(given: Mapping[str, str], *, faulty: bool, seed: int) -> Iterator[Place]:
     with seaweedfs() as server:
         server.create_bucket(_BUCKET)
         weather = _Weather(SeededIds(seed), faulty=faulty)
         with FaultProxy(server.endpoint, decide=weather, remembers=1_000) as proxy:
             settings = {
+                **given,
                 "tidelock.s3.endpoint": proxy.endpoint,
                 "tidelock.s3.region": server.region,
                 "hoodie.aws.access.key": server.access_key,
                 "hoodie.aws.secret.key": server.secret_key,
             }
-            yield Place(f"s3://{_BUCKET}/orders", settings, weather.requests, weather.faults)
+            uri = f"s3://{_BUCKET}/orders"
+            network = " behind a network with faults" if faulty else ""
+            says = f"{server.name}{network}"
+            yield Place(uri, says, settings, weather.requests, weather.faults, weather.calm)
 
 
 @dataclass(slots=True)
@@ -88,6 +106,10 @@ class _Weather:
     requests: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    def calm(self) -> None:
+        """Let every request through from now on."""
+        self.faulty = False
 
     def __call__(self, request: Request) -> Fault | None:
         with self._mutex:

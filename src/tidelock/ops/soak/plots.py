@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import Final
 
 Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 720, 220
+_LONG_MS: Final = 5_000
+"""Times are told in seconds from here on."""
+
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 28
 COLOURS: Final = 8
 """Lines are told apart by so many colours of the page's style sheet, `s0` and on."""
 
 
 def plot(series: Mapping[str, Points], *, unit: str, marks: Sequence[float] = ()) -> str:
-    """Return lines over minutes; `marks` are moments, in seconds, shown as thin upright lines."""
+    """Return lines over minutes; `marks` are moments, in seconds, shown as thin upright lines.
+
+    A line has a gap where a value is not a number.
+    """
     shown = {name: points for name, points in series.items() if points}
     if not shown:
         return '<p class="none">nothing was measured</p>'
-    moments = [x for points in shown.values() for x, _ in points]
-    last_s = max(*moments, *marks, 1.0)
-    top = nice(max(y for points in shown.values() for _, y in points))
+    points = [point for line in shown.values() for point in line if not math.isnan(point[1])]
+    last_s = max(*(x for x, _ in points), *marks, 1.0)
+    top = nice(max(y for _, y in points))
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">', *_grid(last_s, top, unit)]
-    parts += [f'<path class="mark" d="M{_x(at, last_s):.1f} {_TOP}V{_y(0, top)}"/>' for at in marks]
-    for number, points in enumerate(shown.values()):
-        line = " ".join(f"{_x(x, last_s):.1f},{_y(y, top):.1f}" for x, y in thinned(points))
-        parts.append(f'<polyline class="s{number % COLOURS}" points="{line}"/>')
+    upright = "".join(f"M{_x(at, last_s):.1f} {_TOP}V{_y(0, top)}" for at in marks)
+    parts.append(f'<path class="mark" d="{upright}"/>')
+    for number, line in enumerate(shown.values()):
+        for piece in _pieces(line):
+            drawn = " ".join(f"{_x(x, last_s):.1f},{_y(y, top):.1f}" for x, y in thinned(piece))
+            parts.append(f'<polyline class="s{number % COLOURS}" points="{drawn}"/>')
     parts.append("</svg>")
     if len(shown) > 1 or next(iter(shown)):
         keys = "".join(
@@ -36,6 +45,13 @@ def plot(series: Mapping[str, Points], *, unit: str, marks: Sequence[float] = ()
         )
         parts.append(f'<p class="keys">{keys}</p>')
     return "".join(parts)
+
+
+def _pieces(line: Points) -> Iterator[Points]:
+    """Yield the stretches of a line between its gaps."""
+    for is_gap, piece in groupby(line, key=lambda point: math.isnan(point[1])):
+        if not is_gap:
+            yield list(piece)
 
 
 def nice(most: float) -> float:
@@ -64,9 +80,10 @@ def _y(value: float, top: float) -> float:
 
 def _grid(last_s: float, top: float, unit: str) -> list[str]:
     parts = []
+    share, unit = (1_000, "s") if unit == "ms" and top >= _LONG_MS else (1, unit)
     for quarter in range(5):
-        value = top * quarter / 4
-        y = _y(value, top)
+        y = _y(top * quarter / 4, top)
+        value = top * quarter / 4 / share
         parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
         says = f"{value:g} {unit}" if quarter == 4 else f"{value:g}"
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{says}</text>')

@@ -30,6 +30,8 @@ class Scenario:
     services: int = 1
     readers: int = 1
     pause_ms: int = 0
+    reader_pause_ms: int = 250
+    """How long a reader rests between two looks."""
     rows: int = 40
     keys: int = 2_000
     table_type: str = "MERGE_ON_READ"
@@ -56,7 +58,8 @@ SCENARIOS: Final = {
             "high-frequency",
             "small writes as fast as they go, with every table service beside them",
             {Role.PYTHON: 4},
-            rows=10,
+            reader_pause_ms=1_000,
+            rows=1,
         ),
         Scenario(
             "mixed-sql",

@@ -6,27 +6,19 @@ the same table, and its report covers all of it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tidelock.base.clock import Clock
-from tidelock.base.errors import InvalidInput
 from tidelock.base.ids import SeededIds
 from tidelock.ops.fleet.crew import Crew
 from tidelock.ops.fleet.member import Role
 from tidelock.ops.fleet.record import Record
 from tidelock.ops.fleet.verdict import Check, judge
-from tidelock.ops.soak.curves import (
-    HANDLES_MORE_MAX,
-    MEMORY_MB_PER_MINUTE_MAX,
-    Curves,
-    Sample,
-    handles_more,
-    slope_mb_per_minute,
-)
+from tidelock.ops.soak.curves import Curves, Sample, Written
+from tidelock.ops.soak.keeping import load, save
+from tidelock.ops.soak.lean import lean_checks
 from tidelock.ops.soak.resources import usages
 from tidelock.ops.soak.scenario import Harm, Scenario
 
@@ -37,8 +29,6 @@ _ASLEEP_S: Final = 6.0
 
 _START_MS_MAX: Final = 120_000
 _END_MS_MAX: Final = 120_000
-_STATE: Final = "soak.json"
-_CURVES: Final = "curves.json"
 
 
 @dataclass(slots=True)
@@ -51,10 +41,15 @@ class Soak:
     clock: Clock
     ids: SeededIds
     tell: Callable[[str], None]
+    calm: Callable[[], None] = lambda: None
+    """Ends the faults of the store, once the programs have ended."""
     record: Record = field(default_factory=Record)
     curves: Curves = field(default_factory=Curves)
     checks: list[Check] = field(default_factory=list)
     elapsed_s: float = 0.0
+    commits_min: int = 0
+    """With fewer writes than this it has failed."""
+    _lives_before: int = 0
     _began_ms: int = 0
     _before_s: float = 0.0
     _sampled_s: float = -_SAMPLE_EVERY_S
@@ -73,17 +68,12 @@ class Soak:
 
         Raises: `InvalidInput` if that was another scenario.
         """
-        state = self.crew.folder / _STATE
-        if not state.exists():
+        kept = load(self.crew.folder, self.scenario.name)
+        if kept is None:
             return
-        kept = json.loads(state.read_text())
-        if kept["scenario"] != self.scenario.name:
-            raise InvalidInput(
-                f"{self.crew.folder} holds a soak of the scenario {kept['scenario']!r}",
-                hint="choose that scenario, or another folder",
-            )
-        self._before_s = self.elapsed_s = kept["elapsed_s"]
-        self.curves = _curves_of(json.loads((self.crew.folder / _CURVES).read_text()))
+        self._before_s = self.elapsed_s = kept.elapsed_s
+        self.curves = kept.curves
+        self._lives_before = max((sample.life for sample in kept.curves.samples), default=0)
         self._sampled_s = self._harmed_s = self._told_s = self._before_s
 
     def run(self, minutes: float) -> None:
@@ -129,10 +119,14 @@ class Soak:
             self.tell(f"{self.elapsed_s / 60:6.1f} min  {len(self.record.landed)} writes{failed}")
 
     def _hear(self) -> None:
+        at_s = round(self.elapsed_s, 1)
         for noted in self.crew.fresh():
             self.record.take(noted)
             if noted.did == "wrote":
-                self.curves.latencies.append((round(self.elapsed_s, 1), noted.facts["took_ms"]))
+                times = (noted.facts[name] for name in ("took_ms", "commit_ms", "wait_ms"))
+                self.curves.writes.append(Written(at_s, *times))
+            elif noted.did == "asked":
+                self.curves.asked(at_s, self.programs[noted.name].value, noted.facts)
 
     def _revive(self) -> None:
         """Wake who has slept long enough; start again who has ended, and remember that it did."""
@@ -175,7 +169,8 @@ class Soak:
         at_s = round(self.elapsed_s, 1)
         for program in self.crew.programs.values():
             if (usage := found.get(program.process.pid)) is not None:
-                sample = Sample(at_s, program.name, program.lives, **asdict(usage))
+                life = self._lives_before + program.lives
+                sample = Sample(at_s, program.name, life, **asdict(usage))
                 self.curves.samples.append(sample)
 
     def _finish(self) -> None:
@@ -202,53 +197,20 @@ class Soak:
         else:
             first = f"{failures[0].name}: {failures[0].facts['says']}" if failures else ""
             self._add(not failures, f"{len(failures)} tries failed; {first}", "no write failed")
+        self.calm()
         self.checks.extend(judge(self.crew, self.record))
-        self.checks.extend(self._lean())
+        if self.commits_min:
+            landed = len(self.record.landed)
+            says = f"{landed:,} writes landed, and {self.commits_min:,} were asked for"
+            self._add(landed >= self.commits_min, says, says)
+        self.checks.extend(lean_checks(self.curves))
         self._save()
-
-    def _lean(self) -> list[Check]:
-        """Judge memory and handles of each life that was long enough."""
-        lives = self.curves.lives()
-        slopes = {
-            n: s for (n, _), life in lives.items() if (s := slope_mb_per_minute(life)) is not None
-        }
-        handles = {n: h for (n, _), life in lives.items() if (h := handles_more(life)) is not None}
-        if not slopes:
-            return [Check(None, "memory and handles are judged from 8 minutes on")]
-        most, more = max(slopes, key=slopes.__getitem__), max(handles, key=handles.__getitem__)
-        return [
-            Check(
-                slopes[most] < MEMORY_MB_PER_MINUTE_MAX,
-                f"memory grows by {slopes[most]:+.2f} MB a minute at most ({most})",
-            ),
-            Check(
-                handles[more] <= HANDLES_MORE_MAX,
-                f"open handles differ by {handles[more]:+d} at most ({more})",
-            ),
-        ]
 
     def _add(self, passed: bool, otherwise: str, says: str) -> None:  # noqa: FBT001 - as a sentence
         self.checks.append(Check(passed, says if passed else otherwise))
 
     def _save(self) -> None:
-        state = {"scenario": self.scenario.name, "elapsed_s": self.elapsed_s}
-        _write(self.crew.folder / _CURVES, asdict(self.curves))
-        _write(self.crew.folder / _STATE, state)
+        save(self.crew.folder, self.scenario.name, self.elapsed_s, self.curves)
 
     def _now_ms(self) -> int:
         return self.clock.now().monotonic_ms
-
-
-def _write(path: Path, value: object) -> None:
-    """Write a file whole, or leave the one that is there."""
-    fresh = path.with_suffix(".fresh")
-    fresh.write_text(json.dumps(value))
-    fresh.replace(path)
-
-
-def _curves_of(fields: dict[str, list[Any]]) -> Curves:
-    return Curves(
-        [Sample(**each) for each in fields["samples"]],
-        [(float(at), float(took)) for at, took in fields["latencies"]],
-        [(float(at), str(what)) for at, what in fields["harms"]],
-    )

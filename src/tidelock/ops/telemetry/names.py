@@ -7,6 +7,7 @@ from typing import Final
 from tidelock.base.telemetry import EventName, MetricKind, MetricName, SpanName
 from tidelock.lock import alerting, metric_names
 from tidelock.operation import observing as of_operations
+from tidelock.pipeline.streamer import observing as of_streamers
 from tidelock.store import metric_names as of_stores
 from tidelock.tableservice import observing as of_services
 from tidelock.txn import observing as of_transactions
@@ -20,6 +21,7 @@ _TABLES: Final = {
     "table.plans.oldest.age": "the age of the oldest of them, in ms; 0 without one",
     "table.conflicts": "times that somebody was overtaken, as far as the ledger is kept",
     "table.lock.held": "1 while the lease of the storage lock runs",
+    "table.lock.waiters": "writers that wait for it, as far as they or its provider say so",
     "table.commit.age": "how long ago the last write completed, in ms",
     "table.readable": "1 if the last look at the table succeeded",
 }
@@ -35,6 +37,7 @@ METRICS: Final[tuple[tuple[str, tuple[MetricName, ...]], ...]] = (
     ("Transactions", of_transactions.METRICS),
     ("Writes and reads", of_operations.METRICS),
     ("Table services", of_services.METRICS),
+    ("Streamers", of_streamers.METRICS),
     ("Tables", TABLES),
 )
 

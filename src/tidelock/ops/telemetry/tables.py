@@ -36,8 +36,9 @@ def gauges(watch: TableWatch) -> dict[str, float]:
         "table.writers.dead": len(writers) - alive,
         "table.plans.pending": len(plans),
         "table.plans.oldest.age": max(ages, default=0),
-        "table.conflicts": parts["conflicts"]["count"],
+        "table.conflicts": watch.ledger.conflict_count,
         "table.lock.held": float(parts["lock"]["condition"] == "held"),
+        "table.lock.waiters": parts["lock"]["waiters"] or 0,
     }
     if done:
         found["table.commit.age"] = max(0, now_ms - parse_time(max(done)))

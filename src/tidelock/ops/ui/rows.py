@@ -8,9 +8,10 @@ from typing import Final
 
 from tidelock.base.errors import DataCorrupt
 from tidelock.table.timeline.container import decode
-from tidelock.table.timeline.instant import Action, Instant
+from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
-from tidelock.txn.entry import Claim, Commit, Entry, Foreign, Inline, Plan, Rollback, Undo
+from tidelock.txn.content import Inline
+from tidelock.txn.entry import Claim, Commit, Entry, Foreign, Plan, Rollback, Undo
 
 INSTANTS_MAX: Final = 10_000
 """Instants that a page shows; older ones are on the timeline all the same."""
@@ -84,13 +85,17 @@ class InstantRows:
 
     def take(self, instant: Instant) -> None:
         """Take over what the timeline says of an instant."""
-        known = self.rows.get(instant.requested) or InstantRow(instant.requested, "", "")
-        # A savepoint bears the request time of the commit that it keeps.
-        if instant.action is Action.SAVEPOINT and known.state:
+        known, state = self.rows.get(instant.requested), _STATES[instant.state]
+        action, completion = instant.action.value, instant.completion
+        if known is None:
+            self.put(InstantRow(instant.requested, action, state, completion))
             return
-        planned = known.action if known.action in _PLANNED else instant.action.value
-        state = instant.state.name.lower()
-        self.put(replace(known, action=planned, state=state, completion=instant.completion))
+        # A savepoint bears the request time of the commit that it keeps.
+        if instant.action is Action.SAVEPOINT:
+            return
+        action = known.action if known.action in _PLANNED else action
+        if (known.action, known.state, known.completion) != (action, state, completion):
+            self.put(replace(known, action=action, state=state, completion=completion))
 
     def listed(self, instants: Iterable[Instant], *, since: str = "") -> None:
         """Take over the timeline from `since` on: what is not in `instants` is gone."""
@@ -168,6 +173,7 @@ class InstantRows:
         return False, [self.rows[key].cells() for key in keys], gone
 
 
+_STATES: Final = {state: state.name.lower() for state in State}
 _PLANNED: Final = frozenset(
     {Action.COMPACTION.value, Action.LOG_COMPACTION.value, Action.CLUSTERING.value}
 )

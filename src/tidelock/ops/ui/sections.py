@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from tidelock.lock.inspect import Inspection
 from tidelock.ops.cli.ledger import group_names
 from tidelock.table.properties import TableProperties
 from tidelock.tableservice.overview import PendingService
@@ -68,6 +67,7 @@ def service(
         "host": plan.host,
         "pid": plan.pid,
         "ours": plan.ours,
+        "scheduled_by": plan.scheduled_by,
         "next_step": plan.next_step,
         "meets": met,
         **_beat(pulses.get(plan.instant)),
@@ -83,22 +83,6 @@ def turn(waiting: Waiting) -> dict[str, object]:
         "owner": waiting.owner,
         "partitions": sorted(waiting.partitions)[:_GROUPS_SHOWN],
         **_groups(waiting.groups),
-    }
-
-
-def lock(seen: Inspection) -> dict[str, object]:
-    """Return who holds the table's storage lock."""
-    record = seen.record
-    return {
-        "exists": seen.exists,
-        "condition": seen.condition.value,
-        "meaning": seen.condition.meaning,
-        "owner": "" if record is None else record.owner,
-        "token": 0 if record is None else record.token,
-        "java": record is not None and not record.is_ours,
-        "written": seen.modified_epoch_ms if seen.exists else None,
-        "valid_until": None if record is None or record.expired else record.valid_until_epoch_ms,
-        "problem": "" if seen.problem is None else str(seen.problem),
     }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from tidelock.base.errors import NotFound, TidelockError
 from tidelock.ops.cli.ledger import entry_facts, group_names
@@ -91,15 +91,12 @@ def _heartbeat(watch: TableWatch, requested: str) -> dict[str, object] | None:
     }
 
 
-def _conflicts(watch: TableWatch, requested: str) -> list[object]:
-    section = watch.sections.get("conflicts")
-    if section is None or not isinstance(section.value, dict):
-        return []
-    return [
-        met
-        for met in section.value["shown"]
-        if requested in (met["instant"], met["ended"], *met["overtaken_by"])
-    ]
+def _conflicts(watch: TableWatch, requested: str) -> list[Mapping[str, Any]]:
+    return [met for met in watch.conflicts() if _is_about(met, requested)]
+
+
+def _is_about(met: Mapping[str, Any], requested: str) -> bool:
+    return requested in (met["instant"], met["ended"], *met["overtaken_by"])
 
 
 def _plan(watch: TableWatch, known: Instant | None) -> dict[str, object] | None:

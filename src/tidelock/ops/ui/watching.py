@@ -7,19 +7,18 @@ look, the newest first.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
 from tidelock.base.ids import IdSource, SystemIds
-from tidelock.lock.config import LockSettings
-from tidelock.lock.inspect import inspect_lock
-from tidelock.ops.cli.ledger import entry_facts
 from tidelock.ops.ui import sections
+from tidelock.ops.ui.ledgers import LedgerTail
+from tidelock.ops.ui.locks import LockWatch
+from tidelock.ops.ui.parts import Section
 from tidelock.ops.ui.rows import InstantRows
 from tidelock.store.contract import ObjectStore
 from tidelock.table.properties import TableProperties, TableType
@@ -31,28 +30,22 @@ from tidelock.txn.entry import (
     Commit,
     Entry,
     Foreign,
-    Inline,
     Plan,
     Rollback,
     Undo,
-    entry_key,
 )
 from tidelock.txn.heartbeat import HEARTBEAT_FOLDER, Pulse, pulse_of
-from tidelock.txn.reading import decoded, forward, load
+from tidelock.txn.reading import forward, load
 from tidelock.txn.recovery import WRITES, Survey
 from tidelock.txn.view import View
-from tidelock.txn.writers import Writer, meetings, writer_of
+from tidelock.txn.writers import Writer, writer_of
 
 LOOK_EVERY_MS: Final = 500
 """Several pages share one look; a look younger than this is good enough."""
 
-ENTRIES_MAX: Final = 10_000
-TAIL_SHOWN: Final = 200
-CONFLICTS_SHOWN: Final = 500
 WRITERS_MAX: Final = 200
-_FIRST_FILL_MS: Final = 100
-_FIRST_ENTRIES: Final = 200
-_FILL_MS: Final = 60
+_FIRST_FILL_MS: Final = 50
+_FILL_MS: Final = 25
 _LIST_EVERY_MS: Final = 5_000
 _RELIST_MS: Final = 60_000
 _BEGUN: Final = (
@@ -70,21 +63,6 @@ _JAVA_LIFE_MS: Final = 600_000
 
 
 @dataclass(slots=True)
-class Section:
-    """A part of the page that is sent whole, and only when it is not what it was."""
-
-    value: object = None
-    version: int = 0
-    text: str = ""
-
-    def put(self, value: object, version: int) -> None:
-        """Take over the value, if it is another one."""
-        text = json.dumps(value, sort_keys=True)
-        if text != self.text:
-            self.value, self.version, self.text = value, version, text
-
-
-@dataclass(slots=True)
 class TableWatch:
     """What is known of one table. May be used by several threads."""
 
@@ -97,9 +75,9 @@ class TableWatch:
     problem: str = ""
     looked_ms: int | None = None
     _properties: TableProperties | None = None
+    _lock: LockWatch | None = None
     _view: View | None = None
-    _entries: dict[int, Entry] = field(default_factory=dict)
-    _unfilled: int = 0
+    _ledger: LedgerTail | None = None
     _instants: dict[str, Instant] = field(default_factory=dict)
     _archived: str = ""
     _listed_ms: int = 0
@@ -131,11 +109,17 @@ class TableWatch:
         """Return what a page that knows version `after` does not know; None if that is nothing."""
         with self._mutex:
             full, changed, gone = self.rows.after(after)
+            known = 0 if full else after
             fresh = {
                 name: section.value
                 for name, section in self.sections.items()
                 if full or section.version > after
             }
+            if (entries := self.ledger.tail.after(known)) or full:
+                fresh["entries"] = entries
+            if (conflicts := self.ledger.conflicts.after(known)) or full:
+                count = self.ledger.conflict_count
+                fresh["conflicts"] = {"count": count, "shown": conflicts}
             if not (full or changed or gone or fresh):
                 return None
             return {
@@ -150,19 +134,24 @@ class TableWatch:
     def entries_before(self, position: int, limit: int) -> list[dict[str, object]]:
         """Return the `limit` entries below a position, newest first, as far as they are kept."""
         with self._mutex:
-            known = sorted((p for p in self._entries if p < position), reverse=True)[:limit]
-            return [entry_facts(self._entries[at]) for at in known]
+            return self.ledger.before(position, limit)
 
     def story(self, requested: str) -> tuple[Instant | None, tuple[Entry, ...]]:
         """Return an instant of the timeline, and the entries that speak of it."""
         with self._mutex:
-            about = tuple(
-                entry
-                for _, entry in sorted(self._entries.items())
-                if getattr(entry.fact, "instant", "") == requested
-                or (isinstance(entry.fact, Plan | Undo) and entry.time == requested)
-            )
-            return self._instants.get(requested), about
+            return self._instants.get(requested), self.ledger.about(requested)
+
+    def conflicts(self) -> list[Mapping[str, Any]]:
+        """Return who was overtaken lately, the last first."""
+        with self._mutex:
+            return self.ledger.conflicts.after(0)
+
+    @property
+    def ledger(self) -> LedgerTail:
+        """What was read of the ledger."""
+        if self._ledger is None:
+            self._ledger = LedgerTail(self.store, self.clock)
+        return self._ledger
 
     @property
     def position(self) -> int:
@@ -191,8 +180,8 @@ class TableWatch:
             self._follow(grown, pulses, properties)
         for entry in grown:
             self.rows.told(entry)
-        filled = self._fill(_FIRST_FILL_MS if first else _FILL_MS)
-        pending = tuple(i for _, i in sorted(self._instants.items()) if not i.is_completed)
+        filled = self.ledger.fill(_FIRST_FILL_MS if first else _FILL_MS, self.rows.told)
+        pending = tuple(sorted(i for i in self._instants.values() if not i.is_completed))
         seen = Survey(pending, pulses, self.clock.now().wall_epoch_ms)
         writers = [
             writer_of(
@@ -208,7 +197,7 @@ class TableWatch:
         ]
         self._tell(properties, seen, writers)
         if grown or filled or first:
-            self._tell_ledger()
+            self._put("history", self.ledger.tell(self.rows.version))
 
     def _tell(self, properties: TableProperties, seen: Survey, writers: list[Writer]) -> None:
         assert self._view is not None
@@ -219,18 +208,9 @@ class TableWatch:
         self._put("writers", [sections.writer(each, seen.pulses) for each in writers])
         self._put("services", [sections.service(each, seen.pulses, writers) for each in plans])
         self._put("turns", [sections.turn(each) for each in fold.turns])
-        lease = LockSettings.read(self.settings).lease
-        self._put("lock", sections.lock(inspect_lock(self.store, lease, self.clock)))
-
-    def _tell_ledger(self) -> None:
-        kept = [self._entries[at] for at in sorted(self._entries)]
-        tail = kept[-TAIL_SHOWN:]
-        self._put("entries", [entry_facts(entry) for entry in reversed(tail)])
-        met = meetings(kept)
-        shown = [sections.met(each) for each in reversed(met[-CONFLICTS_SHOWN:])]
-        self._put("conflicts", {"count": len(met), "shown": shown})
-        left = max(0, self._unfilled)
-        self._put("history", {"entries": len(kept), "unread": left})
+        if self._lock is None:
+            self._lock = LockWatch(self.store, self.clock, self.settings)
+        self._put("lock", self._lock.look())
 
     def _name_writers(self, writers: list[Writer]) -> None:
         """Rows of running writes know from their heartbeats who writes what."""
@@ -245,34 +225,7 @@ class TableWatch:
         world = World(self.store, self.clock, self.ids)
         before = self._view
         self._view = world.perform(load() if before is None else forward(before))
-        known = 0 if before is None else before.position
-        grown = [entry for entry in self._view.tail if entry.position > known]
-        if before is None:
-            grown = grown[-_FIRST_ENTRIES:]
-            self._unfilled = self._view.position - len(grown)
-        for entry in grown:
-            self._entries[entry.position] = _light(entry)
-        for position in sorted(self._entries)[:-ENTRIES_MAX]:
-            del self._entries[position]
-        return grown
-
-    def _fill(self, budget_ms: int) -> bool:
-        """Read older entries, the newest first, for as long as the budget lasts."""
-        assert self._view is not None
-        end_ms = self.clock.now().monotonic_ms + budget_ms
-        filled = False
-        while self._unfilled > 0 and self.clock.now().monotonic_ms < end_ms:
-            position = self._unfilled
-            found = self.store.get(entry_key(position))
-            if found is None or len(self._entries) >= ENTRIES_MAX:
-                self._unfilled = 0  # deleted behind the boundary, with everything below it
-                break
-            entry = decoded(found.body, position)
-            self.rows.told(entry)
-            self._entries[position] = _light(entry)
-            self._unfilled = position - 1
-            filled = True
-        return filled
+        return self.ledger.grow(self._view, 0 if before is None else before.position)
 
     def _follow(
         self, grown: list[Entry], pulses: Mapping[str, Pulse], properties: TableProperties
@@ -332,12 +285,3 @@ class TableWatch:
             if held is not None:
                 pulses[instant] = pulse_of(instant, held)
         return pulses
-
-
-def _light(entry: Entry) -> Entry:
-    """Return an entry without the bytes of its instant, which are many and seldom wanted."""
-    match entry.fact:
-        case Commit() | Plan() | Undo() as fact:
-            return replace(entry, fact=replace(fact, content=Inline(b"")))
-        case _:
-            return entry

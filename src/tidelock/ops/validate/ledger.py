@@ -13,11 +13,11 @@ from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.txn import checkpoint as checkpoints
 from tidelock.txn.checkpoint import CHECKPOINT_KEY
+from tidelock.txn.content import Inline
 from tidelock.txn.entry import (
     LEDGER_FOLDER,
     Commit,
     Entry,
-    Inline,
     decode,
     entry_key,
     position_of,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidelock.base.errors import TidelockError
 from tidelock.ops.validate.files import NamedFile, Record
@@ -16,12 +17,15 @@ from tidelock.table.timeline.metadata import (
     CONTENT,
     CleanMetadata,
     CommitMetadata,
+    OperationType,
     ReplaceCommitMetadata,
     RestoreMetadata,
     RollbackMetadata,
     TimelineRecord,
     WriteStat,
 )
+
+_PLANNED: Final = (OperationType.COMPACT, OperationType.LOG_COMPACT, OperationType.CLUSTER)
 
 
 @dataclass(slots=True)
@@ -31,7 +35,8 @@ class _Gathered:
     named: list[NamedFile] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
     replaced: set[tuple[str, str]] = field(default_factory=set)
-    rolled_back: set[str] = field(default_factory=set)
+    rolled_back: dict[str, str] = field(default_factory=dict)
+    """Instants that a rollback names, and when the last one completed."""
     operations: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -109,18 +114,19 @@ def _gather(gathered: _Gathered, instant: Instant, content: TimelineRecord) -> N
                 gathered.removed.update(map(_name, cleaned.delete_path_patterns))
                 gathered.removed.update(map(_name, cleaned.success_delete_files))
         case RollbackMetadata():
-            _gather_rollback(gathered, content)
+            _gather_rollback(gathered, content, instant.completion)
         case RestoreMetadata():
             for rollbacks in content.hoodie_restore_metadata.values():
                 for rollback in rollbacks:
                     if rollback is not None:
-                        _gather_rollback(gathered, rollback)
+                        _gather_rollback(gathered, rollback, instant.completion)
         case _:
             pass
 
 
-def _gather_rollback(gathered: _Gathered, rollback: RollbackMetadata) -> None:
-    gathered.rolled_back.update(rollback.commits_rollback)
+def _gather_rollback(gathered: _Gathered, rollback: RollbackMetadata, done: str) -> None:
+    for instant in rollback.commits_rollback:
+        gathered.rolled_back[instant] = max(done, gathered.rolled_back.get(instant, ""))
     for partition in rollback.partition_metadata.values():
         gathered.removed.update(map(_name, partition.success_delete_files))
 
@@ -143,7 +149,11 @@ def _undone(
     gathered: _Gathered, done: Sequence[Instant], keys: Mapping[Instant, str]
 ) -> Iterator[Finding]:
     for instant in done:
-        if instant.requested in gathered.rolled_back:
+        when = gathered.rolled_back.get(instant.requested)
+        # Java takes an attempt at a plan back by a rollback of the plan's instant; the plan is
+        # carried out later.
+        planned = gathered.operations.get(instant.requested) in _PLANNED
+        if when is not None and not (planned and instant.completion > when):
             yield problem(
                 CHECK,
                 keys[instant],

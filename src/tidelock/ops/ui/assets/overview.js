@@ -26,17 +26,20 @@ export function overview(context) {
 
   const draw = {
     table: () => fill(head, ...heading(state)),
-    instants: () => { gantt.show(state.ordered.slice(0, 200)); plots(state, rate, speed, measure.value); fill(tiles, tileNodes(state)); },
-    writers: () => { drawWriters(writers, state, open); fill(tiles, tileNodes(state)); },
-    lock: () => { fill(lock.body, lockNode(state.sections.lock, session(), context)); fill(tiles, tileNodes(state)); },
-    turns: () => fill(tiles, tileNodes(state)),
-    services: () => { fill(services.body, serviceList(state, open)); services.more.textContent = ""; fill(tiles, tileNodes(state)); },
+    instants: () => { gantt.show(state.ordered.slice(0, 200)); plots(state, rate, speed, measure.value); },
+    writers: () => drawWriters(writers, state, open),
+    lock: () => fill(lock.body, lockNode(state.sections.lock, session(), context)),
+    services: () => { fill(services.body, serviceList(state, open)); services.more.textContent = ""; },
     entries: () => { fill(ledger.body, ledgerTable((state.sections.entries ?? []).slice(0, 10), open, { brief: true })).className = "flush"; },
-    conflicts: () => { fill(conflicts.body, conflictTable((state.sections.conflicts?.shown ?? []).slice(0, 10), open)).className = "flush"; fill(tiles, tileNodes(state)); },
+    conflicts: () => { fill(conflicts.body, conflictTable((state.sections.conflicts?.shown ?? []).slice(0, 10), open)).className = "flush"; },
   };
+  const summed = ["instants", "writers", "lock", "services", "conflicts"];
   return {
     nodes,
-    update(changed) { for (const [name, act] of Object.entries(draw)) if (changed.has(name)) act(); },
+    update(changed) {
+      for (const [name, act] of Object.entries(draw)) if (changed.has(name)) act();
+      if (summed.some((name) => changed.has(name))) fill(tiles, tileNodes(state));
+    },
     tick() { gantt.later(); const soon = state.sections.lock; if (soon?.valid_until) fill(lock.body, lockNode(soon, session(), context)); },
   };
 }
@@ -61,7 +64,7 @@ function tileNodes(state) {
     tile("Commits, last 5 min", number(recently.length), last ? ["last ", ago(last.until)] : "none yet", recently.length ? `${(recently.length / 5).toFixed(1)}/min` : ""),
     tile("Commit latency, median", times.length ? duration(percentile(times, 0.5)) : "–", times.length ? `95 % within ${duration(percentile(times, 0.95))}` : "of the last 200"),
     tile("Live writers", String(alive.length), writers.length > alive.length ? `${writers.length - alive.length} without a heartbeat` : writers.length ? "all with a heartbeat" : "nobody is writing"),
-    tile("Table lock", lock ? (lock.exists ? lock.condition : "unused") : "–", lock?.exists ? lock.meaning : "the ledger decides"),
+    tile("Table lock", lock ? (lock.exists ? lock.condition : "unused") : "–", lock?.waiters ? `${number(lock.waiters)} waiting` : lock?.exists ? lock.meaning : "the ledger decides"),
     tile("Plans pending", String(plans.length), plans.length ? `${plans.filter(isAlive).length} being executed` : "nothing waits"),
     tile("Conflicts", number(met.count), met.count ? `${solved} of the last ${met.shown.length} merged again` : "nobody was overtaken"),
   ];
@@ -97,14 +100,23 @@ function writerNode(writer, open) {
 export function lockNode(lock, session, context) {
   if (!lock || !lock.exists) return h("p", { class: "empty" }, "No storage lock was ever taken. The ledger decides without one.");
   if (lock.problem) return h("p", { class: "wrap" }, lock.problem);
-  const left = lock.valid_until === null ? null : lock.valid_until - now();
+  const left = lock.valid_until === null ? null : lock.valid_until - now(), stored = lock.provider === "storage";
   const level = { held: "good", free: "", lapsed: "warn", dead: "warn", unreadable: "bad" }[lock.condition] ?? "";
+  const holder = lock.owner ? [h("dt", {}, lock.condition === "held" ? "Holder" : "Last holder"), h("dd", {}, owner(lock.owner), lock.java ? " a Java writer" : "")] : null;
   return h("div", { class: "stack" },
-    h("div", { class: "row" }, h("span", { class: `pill ${level}` }, lock.condition), h("span", { class: "muted" }, lock.meaning)),
-    h("dl", { class: "facts" }, h("dt", {}, lock.condition === "held" ? "Holder" : "Last holder"), h("dd", {}, owner(lock.owner), lock.java ? " a Java writer" : ""),
-      lock.token ? [h("dt", {}, "Token"), h("dd", {}, number(lock.token))] : null, h("dt", {}, "Written"), h("dd", {}, ago(lock.written)),
-      left !== null ? [h("dt", {}, "Lease"), h("dd", {}, left > 0 ? `${duration(left)} left` : `over for ${duration(left)}`)] : null),
-    lock.valid_until !== null && session.may.includes("force-release") ? actionButton(context, "Force release…", "force-release", lock.owner, "The holder learns of it at its next renewal; until then both may believe to hold the lock.") : null);
+    h("div", { class: "row" }, h("span", { class: `pill ${level}` }, lock.condition), h("span", { class: "muted" }, stored ? lock.meaning : `${lock.provider}: ${lock.meaning}`)),
+    h("dl", { class: "facts" }, holder, lock.token ? [h("dt", {}, "Token"), h("dd", {}, number(lock.token))] : null,
+      lock.written !== null ? [h("dt", {}, stored ? "Written" : "Since"), h("dd", {}, ago(lock.written))] : null,
+      left !== null ? [h("dt", {}, "Lease"), h("dd", {}, left > 0 ? `${duration(left)} left` : `over for ${duration(left)}`)] : null,
+      h("dt", {}, "Waiting"), h("dd", { class: "waiting" }, waitingNode(lock))),
+    stored && lock.valid_until !== null && session.may.includes("force-release") ? actionButton(context, "Force release…", "force-release", lock.owner, "The holder learns of it at its next renewal; until then both may believe to hold the lock.") : null);
+}
+
+// Where a lock keeps no queue, ours say that they wait, and Java's writers do not.
+function waitingNode(lock) {
+  if (!lock.waiters) return h("span", { class: "muted", title: "for a second or longer; where the lock keeps no queue, Java's writers wait unseen" }, "nobody of ours");
+  if (!lock.waiting.length) return number(lock.waiters);
+  return lock.waiting.map((each) => h("div", {}, owner(each.owner), h("span", { class: "muted" }, ` for ${duration(now() - each.since)} · ${each.host} pid ${each.pid}`)));
 }
 
 export function serviceList(state, open) {

@@ -57,11 +57,14 @@ export function latencies(label, points, { from, until, width: wide = 480 }) {
   const rise = (ms) => (Math.log10(Math.max(1, ms)) - low) / (high - low);
   for (let power = low; power <= high; power += 1) rule(plot, rise(10 ** power), power >= 3 && power < 5 ? `${10 ** (power - 3)} s` : duration(10 ** power), wide);
   const step = Math.max(1, Math.ceil(points.length / 700));
+  // One path of dots for each kind: a page with few elements is drawn sooner.
+  const dots = new Map();
   points.forEach((point, at) => {
     if (at % step) return;
     const share = (point.at - from) / (until - from || 1);
-    plot.append(svg("circle", { class: `mark k-${safe(point.kind)}`, cx: x(share), cy: y(rise(point.took)), r: 2 }));
+    dots.set(point.kind, `${dots.get(point.kind) ?? ""}M${x(share).toFixed(1)} ${y(rise(point.took)).toFixed(1)}h0`);
   });
+  for (const [kind, d] of dots) plot.append(svg("path", { class: `dots k-${safe(kind)}`, d }));
   const path = medians(points, from, until).map(([share, ms], at) => `${at ? "L" : "M"}${x(share).toFixed(1)} ${y(rise(ms)).toFixed(1)}`);
   if (path.length > 1) plot.append(svg("path", { class: "median", d: path.join(" ") }));
   return plot;

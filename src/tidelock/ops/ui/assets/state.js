@@ -4,6 +4,8 @@ import { moment, setNow } from "./format.js";
 
 const NAMES = ["requested", "action", "state", "completion", "owner", "operation", "rebased", "position", "foreign", "rows", "bytes", "files"];
 
+const ENTRIES_KEPT = 2000, CONFLICTS_KEPT = 500;
+
 export class Unauthorised extends Error {}
 
 export async function call(path, options = {}) {
@@ -21,6 +23,7 @@ export class TableState {
     this.path = `/api/tables/${number}`;
     this.instants = new Map();
     this.ordered = [];
+    this.done = null;
     this.sections = {};
     this.boot = "";
     this.version = 0;
@@ -46,10 +49,14 @@ export class TableState {
     }
     for (const key of gone) this.instants.delete(key);
     const changed = new Set(Object.keys(sections));
+    // Of these two only what is new comes in.
+    if (sections.entries) sections.entries = merged(this.sections.entries, sections.entries, ENTRIES_KEPT);
+    if (sections.conflicts) sections.conflicts.shown = merged(this.sections.conflicts?.shown, sections.conflicts.shown, CONFLICTS_KEPT);
     Object.assign(this.sections, sections);
     if (full || instants.length || gone.length) {
       // Newest first: that is what somebody looks for.
       this.ordered = [...this.instants.values()].sort((a, b) => (a.requested < b.requested ? 1 : -1));
+      this.done = null;
       changed.add("instants");
     }
     this.boot = boot;
@@ -59,8 +66,15 @@ export class TableState {
 
   // Completed writes of users, newest first.
   commits() {
-    return this.ordered.filter((row) => row.state === "completed" && row.took !== null && row.action !== "clean");
+    this.done ??= this.ordered.filter((row) => row.state === "completed" && row.took !== null && row.action !== "clean");
+    return this.done;
   }
+}
+
+// Items about ledger positions, newest first: later word of the same item replaces the earlier.
+function merged(known = [], fresh, most) {
+  const all = new Map([...known, ...fresh].map((each) => [`${each.position}/${each.instant}`, each]));
+  return [...all.values()].sort((a, b) => b.position - a.position).slice(0, most);
 }
 
 export function percentile(sorted, share) {

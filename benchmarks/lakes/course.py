@@ -1,0 +1,116 @@
+"""The course: what each system does, in which order, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.lakes.lake import COMMITS, PARTITION, ROUNDS, Lake
+from benchmarks.lakes.local import TidelockLocalLogs
+from benchmarks.lakes.onspark import HudiLogs, OnSpark, Parquet, TidelockLogs
+
+READS = 3
+"""How often each query is run, since the first run may have to look around."""
+_POINT = 33
+_RANGE_SHARE = 50
+"""A range has one of so many keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do, so many times. Without a name it is not measured."""
+
+    measure: str
+    run: Callable[[], object]
+    times: int = 1
+    is_sum: bool = False
+
+
+def warm_up(kind: type[Lake], inputs: Path, work: Path) -> None:
+    """Do everything once with few rows, so that what is loaded once is loaded."""
+    work.mkdir(parents=True)
+    lake = kind(inputs / "warm", work)
+    lake.load()
+    if not isinstance(lake, Parquet):
+        lake.upsert("up1")
+        lake.delete()
+    lake.read_all()
+    lake.point(_POINT)
+
+
+def steps(kind: type[Lake], inputs: Path, work: Path, rows: int) -> Iterator[Step]:
+    """Yield the steps of the course."""
+    lake = _lake(kind, inputs, work / "main")
+    yield from _reading(lake, rows)
+    if isinstance(lake, Parquet):
+        return
+    yield from _changing(lake)
+    yield from _aging(lake, rows)
+    hot = _lake(kind, inputs, work / "hot", PARTITION)
+    yield Step("load, partitions", hot.load)
+    yield Step("upsert 1 %, one partition", lambda: hot.upsert("hot1"))
+    yield Step("upsert 10 %, one partition", lambda: hot.upsert("hot10"))
+    yield Step("sum of partitions", hot.read_column, is_sum=True)
+    if isinstance(lake, TidelockLogs | HudiLogs | TidelockLocalLogs):
+        yield from _many(_lake(kind, inputs, work / "many"))
+
+
+def _lake(kind: type[Lake], inputs: Path, work: Path, by: str | None = None) -> Lake:
+    work.mkdir(parents=True)
+    return kind(inputs, work, by)
+
+
+def _reading(lake: Lake, rows: int) -> Iterator[Step]:
+    yield Step("load", lake.load)
+    yield Step("read all", lake.read_all, READS)
+    yield Step("read one column", lake.read_column, READS)
+    yield Step("read one key", lambda: lake.point(_POINT), READS)
+    # Of TPC-H's order numbers only a quarter is used, and a key has room for eight lines.
+    middle = rows * 4
+    yield Step(
+        "read a range", lambda: lake.between(middle, middle + rows * 8 // _RANGE_SHARE), READS
+    )
+
+
+def _changing(lake: Lake) -> Iterator[Step]:
+    if isinstance(lake, OnSpark):
+        yield Step("least Spark job", lambda: lake.only_read("up1"), READS)
+    yield Step("upsert 1 %", lambda: lake.upsert("up1"))
+    yield Step("upsert 10 %", lambda: lake.upsert("up10"))
+    yield Step("upsert 1 %, Zipf", lambda: lake.upsert("zipf1"))
+    yield Step("upsert 10 %, Zipf", lambda: lake.upsert("zipf10"))
+    yield Step("delete 1 %", lake.delete)
+    yield Step("read all, changed", lake.read_all, READS)
+    yield Step("sum", lake.read_column, is_sum=True)
+    yield Step("", lake.mark)
+    yield Step("", lambda: lake.upsert("round1"))
+    yield Step("read changes of 1 %", lake.changes, READS)
+
+
+def _aging(lake: Lake, rows: int) -> Iterator[Step]:
+    """LST-Bench's measure of stability: queries before and after rounds of changes."""
+
+    def queries() -> None:
+        lake.read_all()
+        lake.read_column()
+        lake.between(rows * 4, rows * 5)
+
+    yield Step("", lake.settle)
+    yield Step("queries, before", queries, READS)
+    for turn in range(1, ROUNDS + 1):
+        yield Step("upsert 1 %", lambda turn=turn: lake.upsert(f"round{turn}"))  # type: ignore[misc]
+    yield Step("", lake.settle)
+    yield Step("queries, after", queries, READS)
+    yield Step("sum after rounds", lake.read_column, is_sum=True)
+
+
+def _many(lake: Lake) -> Iterator[Step]:
+    """Many small commits into log files, and what they cost who reads everything."""
+    yield Step("", lake.load)
+    for turn in range(1, COMMITS + 1):
+        yield Step("one of many upserts", lambda turn=turn: lake.upsert(f"few{turn}"))  # type: ignore[misc]
+    yield Step(f"read all after {COMMITS} upserts", lake.read_all, READS)
+    if isinstance(lake, TidelockLogs):
+        yield Step("", lake.settle)
+        yield Step("the same rows, native Parquet", lake.only_base, READS)
