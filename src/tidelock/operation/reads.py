@@ -288,7 +288,9 @@ def snapshot_now(store: ObjectStore) -> TableSnapshot:
     fold = decode(found.body, where=f"{store.uri}/{CHECKPOINT_KEY}").fold
     void = frozenset(fold.void)
     timeline = snapshot.timeline.without_completed(void)
-    return replace(snapshot, timeline=timeline, void=void, archived=fold.archived)
+    # Java archives by a timeline of its own.
+    settled = None if fold.foreign else fold.time
+    return replace(snapshot, timeline=timeline, void=void, archived=fold.archived, settled=settled)
 
 
 def _result_schema(scan: Scan) -> pa.Schema:

@@ -40,7 +40,8 @@ class TableSnapshot:
     `void` are writes that were rolled back for ever: a file that one of them left, or writes late,
     is no row of the table, even when it looks older than the timeline. Everything requested before
     `archived` is decided and in the history, whatever the listing found of it: an archive deletes
-    file by file, so one may find an instant and miss a younger one.
+    file by file, so one may find an instant and miss a younger one. No write in the history
+    completed after `settled`; None if that is not known.
     Guarantees: later writes do not show, however long the snapshot is used.
     Does not guarantee: that its files stay; a clean may remove old versions meanwhile.
     """
@@ -50,6 +51,7 @@ class TableSnapshot:
     timeline: ActiveTimeline
     void: frozenset[str] = frozenset()
     archived: str = ""
+    settled: str | None = None
 
     @property
     def start(self) -> str | None:
@@ -296,9 +298,10 @@ class TableSnapshot:
 
     def _commits(self, begin: str, end: str) -> Iterator[tuple[str, str, CommitMetadata]]:
         """Yield request time, completion time and metadata of writes completed in the range."""
-        start, told = self.start, set[str]()
-        if start is None or begin < start:
-            # What was requested before the timeline's start has been archived, if it was there.
+        told = set[str]()
+        if self.settled is None or begin < self.settled:
+            # A write that took long may be archived although it completed a moment ago: instants
+            # leave the timeline by request time.
             for old in self.archive.instants(after=begin, until=end):
                 if old.action.writes_data:
                     told.add(old.requested)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
+from tidelock.engine.local_write import LocalWriter
 from tidelock.operation.reads import TableReads, snapshot_now
 from tidelock.operation.view import load_view
 from tidelock.store.contract import ObjectMeta
@@ -102,3 +103,45 @@ def test_an_archive_between_two_reads_lets_no_later_write_in(table: tl.Table) ->
         assert changed == {key: value for key, value in EXPECTED.items() if key in changed}
         assert len(changed) == 10
         assert (reader.latest_completion, _rows(reader.read())) == (seen, before)
+
+
+@pytest.fixture
+def overtaken(table: tl.Table, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let a write begin before ten others and complete after all of them but one.
+
+    Returns: the completion time of the last of the ten.
+    """
+    seen: list[str] = []
+    true = LocalWriter.write
+
+    def slow(engine: LocalWriter, *given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(LocalWriter, "write", true)
+        with tl.Table.open(table.uri) as others:
+            for each in range(10):
+                others.upsert([{"id": 100 + each, "amount": each}])
+            others.refresh()
+            seen.append(others.latest_completion or "")
+        return true(engine, *given, **more)
+
+    monkeypatch.setattr(LocalWriter, "write", slow)
+    table.upsert([{"id": 77, "amount": 77}])
+    return seen[0]
+
+
+def test_a_write_that_began_long_ago_and_is_archived_already_is_a_change(
+    table: tl.Table, overtaken: str
+) -> None:
+    table.upsert([{"id": 78, "amount": 78}])
+    assert table.archive().instants > 2
+    with tl.Table.open(table.uri) as reader:
+        assert _rows(reader.changes(overtaken)) == {77: 77, 78: 78}
+        followed = [_rows(rows) for _, rows in reader.follow(overtaken, idle_ms=0)]
+    assert {key for rows in followed for key in rows} == {77, 78}
+
+
+def test_the_write_that_completed_last_stays_on_the_timeline(
+    table: tl.Table, overtaken: str
+) -> None:
+    table.archive()
+    with tl.Table.open(table.uri) as reader:
+        assert _rows(reader.changes(overtaken)) == {77: 77}

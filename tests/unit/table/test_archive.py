@@ -23,6 +23,7 @@ from tidelock.table.timeline.archive import (
     MERGE_FILES,
     Archive,
     ArchivedInstant,
+    HistoryFile,
     Manifest,
 )
 from tidelock.table.timeline.instant import Action
@@ -137,6 +138,38 @@ def test_instants_are_found_by_completion() -> None:
     archive.append([instant(1, took=40), instant(10), instant(20)])
     found = archive.instants(after=time(11), until=time(41))
     assert [each.requested for each in found] == [time(1), time(20)]
+
+
+def test_files_whose_instants_completed_before_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    archive = Archive(MemoryStore())
+    archive.append([instant(1, took=40), instant(2)])
+    archive.append([instant(10), instant(20)])
+    archive.append([instant(30)])
+    read: list[str] = []
+    true = Archive._table
+
+    def noting(self: Archive, file: HistoryFile, columns: list[str] | None = None) -> pa.Table:
+        read.append(file.first)
+        return true(self, file, columns)
+
+    monkeypatch.setattr(Archive, "_table", noting)
+    assert [each.requested for each in archive.instants(after=time(21))] == [time(1), time(30)]
+    assert read == [time(1), time(30)]
+
+
+def test_a_file_that_does_not_say_when_its_instants_completed_is_read() -> None:
+    store = MemoryStore()
+    archive = Archive(store)
+    archive.append([instant(1, took=40)])
+    (file,) = archive.manifest().files
+    found = store.get(f"{HISTORY_FOLDER}/{file.name}")
+    assert found is not None
+    silent = io.BytesIO()
+    pq.write_table(pq.read_table(pa.BufferReader(found.body)), silent, write_statistics=False)
+    put(store, file.name, silent.getvalue())
+    assert [each.requested for each in archive.instants(after=time(21))] == [time(1)]
 
 
 @pytest.mark.parametrize("version", [None, b"", b"x"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,11 @@ def test_nothing_goes_past_what_is_pending_or_savepointed(holding: Instant) -> N
 
 def test_nothing_goes_past_what_is_needed() -> None:
     assert times(to_archive(WRITES, Bounds(2, 5), needed={at(3)})) == [at(1), at(2)]
+
+
+def test_the_write_that_completed_last_stays_however_long_ago_it_began() -> None:
+    slow = replace(WRITES[1], completion=at(99))
+    assert times(to_archive([WRITES[0], slow, *WRITES[2:]], Bounds(3, 9))) == [at(1)]
 
 
 def test_cleans_and_rollbacks_go_with_the_commits_around_them() -> None:

@@ -36,6 +36,9 @@ _MANIFEST: Final = re.compile(r"manifest_(\d+)", re.ASCII)
 _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d)\.parquet", re.ASCII)
 _LEFT_MS: Final = 3_600_000
 """A file of the history that nobody has named for so long was left by somebody who died."""
+_TAIL_BYTES: Final = 64 * 1024
+_MAGIC: Final = b"PAR1"
+_AFTER_ALL: Final = "~"
 _LEVEL_MAX: Final = 9  # a level is one digit in a file's name
 
 _SCHEMA: Final = pa.schema(
@@ -137,7 +140,7 @@ class Archive:
         """
         found: dict[tuple[str, str], ArchivedInstant] = {}
         # Nothing completes before it is requested. It may well complete long after.
-        for table in self._tables(lambda file: file.first <= until):
+        for table in self._tables(lambda file: file.first <= until and self._latest(file) > after):
             done = table["completionTime"]
             within = pc.and_(pc.greater(done, after), pc.less_equal(done, until))
             for row in table.filter(within).to_pylist():
@@ -315,6 +318,15 @@ class Archive:
             files = self.manifest().files
             return [self._table(file, columns) for file in files if wanted(file)]
 
+    def _latest(self, file: HistoryFile) -> str:
+        """Return the last completion time in a file, or a later one, by the file's own statistics.
+
+        Files do not change, so their footers tell which of a long history need not be read.
+        """
+        start = max(0, file.size_bytes - _TAIL_BYTES)
+        found = self._store.get(f"{self._folder}/{file.name}", start=start)
+        return _AFTER_ALL if found is None else _latest_in(found.body)
+
     def _table(self, file: HistoryFile, columns: list[str] | None = None) -> pa.Table:
         key = f"{self._folder}/{file.name}"
         found = self._store.get(key)
@@ -336,6 +348,21 @@ class Archive:
 
 
 _ACTIONS: Final = {action.value: action for action in Action}
+
+
+def _latest_in(tail: bytes) -> str:
+    """Return the last completion time that the end of a file of the history knows of."""
+    footer = tail[-8 - int.from_bytes(tail[-8:-4], "little") :]
+    try:
+        found = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+        at = found.schema.names.index("completionTime")
+        parts = [found.row_group(each).column(at) for each in range(found.num_row_groups)]
+    except (pa.ArrowException, OSError, ValueError):
+        # Whoever reads the whole file says what is wrong with it.
+        return _AFTER_ALL
+    known = [part.statistics.max if part.is_stats_set else None for part in parts]
+    ends = [end if isinstance(end, str) else _AFTER_ALL for end in known]
+    return max(ends, default=_AFTER_ALL)
 
 
 def _writes(action: str) -> bool:

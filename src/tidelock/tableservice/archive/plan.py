@@ -43,12 +43,14 @@ def to_archive(
 
     Nothing goes past the first instant that is pending, savepointed, or in `needed` (a replacing
     commit whose files are not cleaned, or a write whose strays are not swept): what is archived is
-    always the oldest part of the history, without holes (T10).
+    always the oldest part of the history, without holes (T10). The write that completed last stays,
+    however long ago it began: the timeline tells readers how far the changes go.
     """
     writes = [i for i in instants if i.is_completed and i.action.writes_data]
     if len(writes) <= bounds.most:
         return ()
-    barrier = _barrier(instants, needed)
+    last = max(writes, key=lambda each: each.completion)
+    barrier = _barrier(instants, {*needed, last.requested})
     leaving = [i for i in writes[: len(writes) - bounds.least] if i.requested < barrier]
     if not leaving:
         return ()
