@@ -32,8 +32,8 @@ slept, from whoever had claimed it since. A file that landed after its plan was 
 ONCE_FAILED_BESIDE_JAVA = (10220,)
 """A log file that came after a plan, and had completed before it by a clock that was late."""
 
-WITH_A_GHOST = 2505
-"""An entry behind the boundary is created again, which happens in one schedule of a thousand."""
+WITH_A_GHOST = 216
+"""An entry behind the boundary is created again, which happens in one schedule of two thousand."""
 
 
 @pytest.mark.timeout(900)
