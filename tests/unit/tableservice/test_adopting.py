@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
+from tests.unit.tableservice.layered import QUIET, content, layered, rows
 from tidelock.base.errors import Conflict, DataCorrupt, WriteConflict
 from tidelock.ops.validate.ledger import check_ledger
 from tidelock.ops.validate.validating import validate
@@ -28,15 +28,8 @@ from tidelock.tableservice.overview import PendingService, pending_services
 from tidelock.tableservice.rollback.execute import Rollback
 from tidelock.tableservice.table import Table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
-ALONE = {
-    "hoodie.clean.automatic": "false",
-    "hoodie.archive.automatic": "false",
-    "hoodie.parquet.small.file.limit": "0",
-    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-}
 MIXED = {
-    **ALONE,
+    **QUIET,
     "tidelock.write.mixed": "true",
     "hoodie.time.generator.max_expected_clock_skew_ms": "1",
 }
@@ -44,22 +37,8 @@ MIXED = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Table]:
-    with Table.create(
-        str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", type="MERGE_ON_READ", options=MIXED
-    ) as made:
-        made.insert(rows(1, 2, ts=1))
-        made.insert(rows(3, ts=1))
-        made.upsert(rows(1, ts=2))
+    with layered(tmp_path / "t", MIXED) as made:
         yield made
-
-
-def rows(*ids: int, ts: int) -> pa.Table:
-    return pa.table([list(ids), [f"v{ts}"] * len(ids), [ts] * len(ids)], schema=SCHEMA)
-
-
-def content(table: Table) -> list[object]:
-    table.refresh()
-    return list(table.read().sort_by("id").to_pylist())
 
 
 def put(table: Table, action: Action, record: TimelineRecord, state: str = "requested") -> str:
@@ -129,7 +108,7 @@ def test_a_clustering_of_others_is_executed(table: Table) -> None:
 
 def test_where_no_java_writer_is_announced_such_a_plan_is_left(table: Table) -> None:
     planned = compaction(table)
-    with Table.open(table.uri, options=ALONE) as alone:
+    with Table.open(table.uri, options=QUIET) as alone:
         assert alone.compact().executed == ()
         with pytest.raises(Conflict, match="keeps no ledger") as refused:
             Compaction(alone.writer()).execute(planned)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
+from tests.unit.tableservice.layered import QUIET, content, layered, rows
 from tidelock.base.errors import Conflict, DataCorrupt, NotFound
 from tidelock.ops.validate.ledger import check_ledger
 from tidelock.ops.validate.validating import validate
@@ -25,33 +25,11 @@ from tidelock.tableservice.compaction.plan import Choice
 from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.table import Table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
-QUIET = {
-    "hoodie.clean.automatic": "false",
-    "hoodie.archive.automatic": "false",
-    "hoodie.parquet.small.file.limit": "0",
-    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-}
-
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Table]:
-    with Table.create(
-        str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", type="MERGE_ON_READ", options=QUIET
-    ) as made:
-        made.insert(rows(1, 2, ts=1))
-        made.insert(rows(3, ts=1))
-        made.upsert(rows(1, ts=2))
+    with layered(tmp_path / "t", QUIET) as made:
         yield made
-
-
-def rows(*ids: int, ts: int) -> pa.Table:
-    return pa.table([list(ids), [f"v{ts}"] * len(ids), [ts] * len(ids)], schema=SCHEMA)
-
-
-def content(table: Table) -> list[object]:
-    table.refresh()
-    return list(table.read().sort_by("id").to_pylist())
 
 
 def compaction(table: Table) -> str:
