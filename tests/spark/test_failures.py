@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.bench import KEYS, KEYS_FLAT, MERGE, SCHEMA, Bench, rows
 from tidelock.base.errors import Conflict, InvalidInput
-from tidelock.engine.local_write import parts
+from tidelock.engine.moving import parts
 from tidelock.engine.spark import stages, write
 from tidelock.engine.spark.job import run_job, value_of
 from tidelock.engine.spark.parcel import packed

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Each(Protocol):
+    """Does something for each of some things, in its order, maybe several at a time."""
+
+    def __call__(self, run: Callable[[S], T], work: Sequence[S], /) -> list[T]:
+        """Return the outcomes."""
+        ...
+
+
+def one_by_one(run: Callable[[S], T], work: Sequence[S]) -> list[T]:
+    """Do it without any thread."""
+    return [run(each) for each in work]
 
 
 def start_thread(name: str, target: Callable[[], None]) -> threading.Thread:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from tidelock.base.errors import Conflict, InvalidInput, InvariantBroken
 from tidelock.base.runtime import worker_pool
+from tidelock.engine.columnwise import goes_by_columns, write_by_columns
 from tidelock.engine.contract import (
     MISSING_KEYS_MAX,
     Doomed,
@@ -24,21 +26,19 @@ from tidelock.engine.contract import (
     WritePlan,
 )
 from tidelock.engine.local import default_workers
-from tidelock.engine.task import by_slot, in_order, run_task, runs_without_rows
+from tidelock.engine.moving import waves
+from tidelock.engine.task import by_slot, run_task
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.lookup import BucketRule, IndexKind, bucket_groups, keys_found
 from tidelock.kernel.prepare import PrepareRule, identities, prepared, spread
 from tidelock.kernel.results import FileResult
-from tidelock.kernel.route import FILE_ID, slots
+from tidelock.kernel.route import FILE_ID, places
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-SORTED_ROWS: Final = 32 * 1024
-"""Rows that are sorted by slot together: more would leave the processor's cache on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,32 @@ class LocalWriter:
     ) -> tuple[FileResult, ...]:
         """Write every file group of the plan, several at a time; `doomed` is asked before each."""
 
-        def run(part: tuple[GroupTask, pa.Table]) -> tuple[int, tuple[FileResult, ...]]:
-            task, rows = part
+        def check() -> None:
             if doomed is not None and (reason := doomed()) is not None:
                 raise Conflict(
                     f"the write of {context.instant} was stopped: {reason}",
                     hint="it is tried again on what the others have written",
                 )
-            return task.slot, run_task(self.store, context, task, rows)
 
-        done = self._all(run, list(parts(_table(tagged.rows), plan, self._all)))
+        def run(part: tuple[GroupTask, pa.Table]) -> tuple[int, tuple[FileResult, ...]]:
+            check()
+            return part[0].slot, run_task(self.store, context, *part)
+
+        rows = _table(tagged.rows)
+        if goes_by_columns(rows, plan):
+            with worker_pool("tidelock-load", self.workers) as pool:
+
+                def each(run: Callable[[S], T], work: Sequence[S]) -> list[T]:
+                    futures = [pool.submit(run, one) for one in work]
+                    wait(futures)  # a file is given up only when nobody writes to it any more
+                    return [future.result() for future in futures]
+
+                return by_slot(
+                    write_by_columns(self.store, context, rows, plan, each=each, check=check)
+                )
+        done = []
+        for wave in waves(rows, plan, self._all, tasks_min=self.workers):
+            done += self._all(run, wave)
         return by_slot(done)
 
     def release(self, prepared: Prepared) -> None:
@@ -112,7 +128,7 @@ class LocalWriter:
             case IndexKind.NONE:
                 return _with_groups(rows, pa.nulls(rows.num_rows, pa.string()))
             case IndexKind.BUCKET:
-                return _with_groups(rows, bucket_groups(rows, _bucket(rule)))
+                return _with_groups(rows, bucket_groups(rows, _bucket(rule), self._all))
             case IndexKind.SIMPLE | IndexKind.BLOOM:
                 at, groups = self._looked_up(rows, rule.slices, rule.kind)
                 return _joined(rows, at, groups)
@@ -161,15 +177,14 @@ class LocalWriter:
 
     def _found(self, rows: pa.Table, rule: TagRule) -> pa.Array:
         """Mark the rows whose key, or at least whose bucket's group, the table has."""
-        places = _whole(rows.column(FILE_ID))
         if rule.kind is not IndexKind.BUCKET:
-            return places.is_valid()
+            return _whole(rows.column(FILE_ID)).is_valid()
         if rule.drop_found:
             at, _ = self._looked_up(rows, rule.slices, IndexKind.BUCKET)
             return pc.is_in(_counted(rows.num_rows), value_set=at)
-        known = pa.array([f"{p.partition}/{p.file_id}" for p in rule.slices], pa.string())
-        mine = pc.binary_join_element_wise(_whole(rows.column(PARTITION_PATH)), places, "/")
-        return pc.is_in(mine, value_set=known)
+        at, pairs = places(rows)
+        known = {(piece.partition, piece.file_id) for piece in rule.slices}
+        return pa.array([pair in known for pair in pairs], pa.bool_()).take(at)
 
     def _all(self, run: Callable[[S], T], work: Sequence[S]) -> list[T]:
         """Return the outcome for each piece of work, in its order; the first error ends it."""
@@ -184,88 +199,6 @@ class LocalWriter:
                 for future in futures:
                     future.cancel()
                 raise
-
-
-class Each(Protocol):
-    """Does something for each of some things, in its order, maybe several at a time."""
-
-    def __call__(self, run: Callable[[S], T], work: Sequence[S], /) -> list[T]:
-        """Return the outcomes."""
-        ...
-
-
-def _one_by_one(run: Callable[[S], T], work: Sequence[S]) -> list[T]:
-    return [run(each) for each in work]
-
-
-def parts(
-    rows: pa.Table, plan: WritePlan, each: Each = _one_by_one
-) -> Iterator[tuple[GroupTask, pa.Table]]:
-    """Yield each task to run with its rows."""
-    if plan.ranged:
-        yield from _runs(rows, plan)
-        return
-    found = slots(rows, plan.routes)
-    if found.null_count:
-        raise InvariantBroken(f"{found.null_count} rows have no slot in the plan")
-    if len(plan.tasks) == 1:
-        yield from _one(plan.tasks[0], rows, plan)
-        return
-    if rows.num_rows < SORTED_ROWS * rows.column(0).num_chunks:
-        rows = rows.combine_chunks()
-    sorted_parts = each(lambda part: _sorted(*part), list(_portions(rows, found)))
-    for task in sorted(plan.tasks, key=lambda task: task.slot):
-        mine = [part.of(task.slot) for part in sorted_parts]
-        yield from _one(task, pa.Table.from_batches(mine, schema=rows.schema), plan)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sorted:
-    """Some rows, those of each slot together, and where each slot begins; the last one ends."""
-
-    rows: pa.RecordBatch
-    starts: tuple[int, ...]
-
-    def of(self, slot: int) -> pa.RecordBatch:
-        """Return the rows of a slot."""
-        if slot + 1 >= len(self.starts):
-            return self.rows.slice(0, 0)
-        return self.rows.slice(self.starts[slot], self.starts[slot + 1] - self.starts[slot])
-
-
-def _portions(rows: pa.Table, found: pa.Array) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """Yield rows with their slots, as many as stay in a processor's cache while they are moved."""
-    start = 0
-    for batch in rows.to_batches(max_chunksize=SORTED_ROWS):
-        yield batch, found.slice(start, batch.num_rows)
-        start += batch.num_rows
-
-
-def _sorted(rows: pa.RecordBatch, found: pa.Array) -> _Sorted:
-    counts = np.bincount(found.to_numpy(zero_copy_only=False))
-    starts = (0, *(int(end) for end in np.cumsum(counts)))
-    return _Sorted(rows.take(pc.sort_indices(found)), starts)
-
-
-def _runs(rows: pa.Table, plan: WritePlan) -> Iterator[tuple[GroupTask, pa.Table]]:
-    """Yield each task with a run of its partition's rows, sorted as a whole."""
-    paths = _whole(rows.column(PARTITION_PATH))
-    by_partition: dict[str, list[GroupTask]] = {}
-    for task in plan.tasks:
-        by_partition.setdefault(task.partition, []).append(task)
-    for partition, tasks in by_partition.items():
-        mine = rows if len(by_partition) == 1 else rows.filter(pc.equal(paths, partition))
-        ordered, start = in_order(mine, plan), 0
-        for number, task in enumerate(tasks):
-            size = ordered.num_rows - start if number == len(tasks) - 1 else task.rows
-            if size:
-                yield task, ordered.slice(start, size)
-            start += size
-
-
-def _one(task: GroupTask, rows: pa.Table, plan: WritePlan) -> Iterator[tuple[GroupTask, pa.Table]]:
-    if rows.num_rows or runs_without_rows(task):
-        yield task, in_order(rows, plan)
 
 
 def _nothing_to_delete(rows: pa.Table, rule: TagRule, found: pa.Array) -> pa.Array:
@@ -290,21 +223,15 @@ def _keys_of(rows: pa.Table) -> dict[str, frozenset[str] | None]:
 
 
 def _profile(rows: pa.Table) -> Profile:
-    if rows.column(FILE_ID).null_count == rows.num_rows:
-        paths, sizes = rows.column(PARTITION_PATH).value_counts().flatten()
-        found = zip(paths.to_pylist(), sizes.to_pylist(), strict=True)
-        return {partition: PartitionProfile(size, {}) for partition, size in sorted(found)}
-    counts = rows.group_by([PARTITION_PATH, FILE_ID], use_threads=False).aggregate(
-        [([], "count_all")]
-    )
+    at, pairs = places(rows)
+    counts = np.bincount(at.to_numpy(zero_copy_only=False), minlength=len(pairs))
     inserts: dict[str, int] = {}
     updates: dict[str, dict[str, int]] = {}
-    for row in counts.to_pylist():
-        partition, file_id = row[PARTITION_PATH], row[FILE_ID]
+    for (partition, file_id), count in zip(pairs, counts.tolist(), strict=True):
         if file_id is None:
-            inserts[partition] = row["count_all"]
+            inserts[partition] = count
         else:
-            updates.setdefault(partition, {})[file_id] = row["count_all"]
+            updates.setdefault(partition, {})[file_id] = count
     return {
         partition: PartitionProfile(
             inserts.get(partition, 0), dict(sorted(updates.get(partition, {}).items()))
@@ -325,7 +252,7 @@ def _joined(rows: pa.Table, at: pa.Array, groups: pa.Array) -> pa.Table:
 
 
 def _with_groups(rows: pa.Table, groups: pa.Array) -> pa.Table:
-    return rows.append_column(pa.field(FILE_ID, pa.string()), groups)
+    return rows.append_column(pa.field(FILE_ID, groups.type), groups)
 
 
 def _counted(size: int) -> pa.Array:

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelock.base.errors import DataCorrupt, Unsupported
+from tidelock.base.runtime import Each, one_by_one
 from tidelock.kernel.basefile import opened
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import slice_batches
+from tidelock.kernel.route import coded
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import BaseFile, FileSlice
 from tidelock.table.index.bloom import (
@@ -31,6 +34,9 @@ from tidelock.table.index.bloom import (
 )
 from tidelock.table.index.bucket import bucket_ids, fixed_file_id, key_parts
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+
+_HASHED_ROWS: Final = 256 * 1024
+"""Keys that are hashed together: what it takes on the way is given back before the next ones."""
 
 KeyRange = tuple[str, str]
 """The least and the greatest key."""
@@ -110,26 +116,31 @@ def slice_keys(
         yield from _base_keys(file, piece.base, store, within)
 
 
-def bucket_groups(rows: pa.Table, rule: BucketRule) -> pa.Array:
-    """Return the file id of each row's bucket, whether or not the group exists yet."""
-    buckets = bucket_ids(_hashed(rows.column(RECORD_KEY), rule), rule.buckets)
-    paths = rows.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    pairs = pa.table({"path": paths.indices, "bucket": buckets})
-    distinct = pairs.group_by(["path", "bucket"]).aggregate([])
+def bucket_groups(rows: pa.Table, rule: BucketRule, each: Each = one_by_one) -> pa.DictionaryArray:
+    """Return the file id of each row's bucket, whether or not the group exists yet.
+
+    Keys are hashed a portion at a time, by way of `each`. Ids are few and long, so rows have codes.
+    """
+    keys = rows.column(RECORD_KEY)
+    starts = range(0, max(1, len(keys)), _HASHED_ROWS)
+    portions = [keys.slice(start, _HASHED_ROWS) for start in starts]
+    found = each(lambda part: bucket_ids(_hashed(part, rule), rule.buckets), portions)
+    pairs = pa.concat_arrays(found)
+    paths = coded(_whole(rows.column(PARTITION_PATH)))
+    if len(paths.dictionary) > 1:
+        pairs = pc.add(pc.multiply(paths.indices.cast(pa.int64()), rule.buckets), pairs)
+    places = pairs.dictionary_encode()
     names = []
-    for path, bucket in zip(
-        distinct.column("path").to_pylist(), distinct.column("bucket").to_pylist(), strict=True
-    ):
+    for pair in places.dictionary.to_pylist():
+        path, bucket = divmod(pair, rule.buckets)
         known = rule.groups.get((paths.dictionary[path].as_py(), bucket))
         names.append(known or fixed_file_id(bucket))
-    coded = _code(distinct.column("path"), distinct.column("bucket"), rule.buckets)
-    at = pc.index_in(_code(paths.indices, buckets, rule.buckets), value_set=coded)
-    return pa.array(names, pa.string()).take(at)
+    return pa.DictionaryArray.from_arrays(places.indices, pa.array(names, pa.string()))
 
 
-def _code(path: pa.Array, bucket: pa.Array, buckets: int) -> pa.Array:
-    number = pc.add(pc.multiply(path.cast(pa.int64()), buckets), bucket.cast(pa.int64()))
-    return number.combine_chunks() if isinstance(number, pa.ChunkedArray) else number
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
 def _hashed(keys: pa.ChunkedArray, rule: BucketRule) -> Sequence[pa.Array]:

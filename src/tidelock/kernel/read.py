@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as pt
 
 from tidelock.base.errors import InvalidInput, Unsupported
 from tidelock.kernel.basefile import BATCH_ROWS, read_base
@@ -82,7 +83,17 @@ def slice_batches(
     extra: tuple[str, ...] = () if commit_times is None else (COMMIT_TIME,)
     extra += () if passing is None else passing.columns
     if not piece.logs:
-        batches = _base(store, piece, _needed(schema, wanted, extra), batch_rows, passing)
+        # Of rows that will mostly be left out, strings are decoded once it is known which stay.
+        idle = () if passing is None and commit_times is None else wanted.names
+        looked_at = () if passing is None else passing.columns
+        batches = _base(
+            store,
+            piece,
+            _needed(schema, wanted, extra),
+            batch_rows,
+            passing,
+            encoded={*idle, *extra}.difference(looked_at),
+        )
     else:
         check_ordering(rule, schema)
         more = (RECORD_KEY, *rule.ordered_by, *extra, *(rule.merger.columns if rule.merger else ()))
@@ -103,7 +114,7 @@ def slice_batches(
         rows = batch if commit_times is None else _of_commits(batch, commit_times)
         rows = rows if passing is None else rows.filter(passing.expression)
         if rows.num_rows:
-            yield rows.select(wanted.names)
+            yield _decoded(rows.select(wanted.names))
 
 
 def _base(
@@ -112,10 +123,14 @@ def _base(
     schema: pa.Schema,
     batch_rows: int,
     passing: RowFilter | None,
+    *,
+    encoded: Collection[str] = (),
 ) -> Iterable[pa.Table]:
     if piece.base is None:
         return ()
-    return read_base(store, piece.base, schema, batch_rows=batch_rows, passing=passing)
+    return read_base(
+        store, piece.base, schema, batch_rows=batch_rows, passing=passing, encoded=encoded
+    )
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -139,4 +154,23 @@ def _needed(schema: pa.Schema, wanted: pa.Schema, extra: Iterable[str]) -> pa.Sc
 
 def _of_commits(batch: pa.Table, commit_times: Collection[str]) -> pa.Table:
     instants = pa.array(sorted(commit_times), pa.string())
-    return batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=instants))
+    times = batch.column(COMMIT_TIME)
+    if not pt.is_dictionary(times.type):
+        return batch.filter(pc.is_in(times, value_set=instants))
+    # Few instants wrote a file, so each is compared once.
+    chosen = [
+        pc.is_in(chunk.dictionary, value_set=instants).take(chunk.indices) for chunk in times.chunks
+    ]
+    return batch.filter(pa.chunked_array(chosen, pa.bool_()))
+
+
+def _decoded(rows: pa.Table) -> pa.Table:
+    """Return rows whose strings are no dictionaries any more."""
+    columns = [
+        column.cast(column.type.value_type) if pt.is_dictionary(column.type) else column
+        for column in rows.columns
+    ]
+    fields = [
+        field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields)) if columns else rows

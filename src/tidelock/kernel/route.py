@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as pt
 
 from tidelock.table.index.bucket import string_hashes
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
@@ -63,18 +64,36 @@ def share_numbers(keys: pa.Array) -> pa.Array:
     return pc.bit_wise_and(pc.bit_wise_xor(mixed, pc.shift_right(mixed, _u64(15))), _u64(_LOW))
 
 
+def places(rows: pa.Table) -> tuple[pa.Array, list[tuple[str, str | None]]]:
+    """Return each tagged row's partition and file group (None for an insert), as numbers of pairs.
+
+    The second value has the pairs. They are few, so whatever is done with them is done once.
+    """
+    paths = _coded(rows.column(PARTITION_PATH))
+    groups = _coded(rows.column(FILE_ID))
+    width = len(groups.dictionary) + 1
+    number = pc.fill_null(groups.indices, width - 1)
+    if len(paths.dictionary) > 1:
+        number = pc.add(pc.multiply(paths.indices.cast(pa.int64()), width), number)
+    coded = number.dictionary_encode()
+    folders = paths.dictionary.to_pylist()
+    names = [*groups.dictionary.to_pylist(), None]
+    pairs = [divmod(each, width) for each in coded.dictionary.to_pylist()]
+    return coded.indices, [(folders[path], names[group]) for path, group in pairs]
+
+
 def slots(rows: pa.Table, routes: Routes) -> pa.Array:
     """Return the slot of each tagged row; null where the plan has none for it."""
     found = pa.nulls(rows.num_rows, pa.int32())
-    paths = _whole(rows.column(PARTITION_PATH))
     if routes.groups:
-        names = [f"{partition}/{file_id}" for partition, file_id in routes.groups]
-        numbers = pa.array(list(routes.groups.values()), pa.int32())
-        places = pc.binary_join_element_wise(paths, _whole(rows.column(FILE_ID)), "/")
-        at = pc.index_in(places, value_set=pa.array(names, pa.string()), skip_nulls=True)
-        found = numbers.take(at)
+        at, pairs = places(rows)
+        named = [
+            None if group is None else routes.groups.get((path, group)) for path, group in pairs
+        ]
+        found = pa.array(named, pa.int32()).take(at)
     if routes.inserts:
-        fresh = rows.column(FILE_ID).combine_chunks().is_null()
+        fresh = _whole(rows.column(FILE_ID)).is_null()
+        paths = _whole(rows.column(PARTITION_PATH))
         found = pc.if_else(fresh, _insert_slots(rows, paths, routes.inserts), found)
     return found
 
@@ -106,6 +125,20 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     if isinstance(found, pa.ChunkedArray):
         found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], column.type)
     return found
+
+
+def coded(strings: pa.Array) -> pa.DictionaryArray:
+    """Return strings as codes, quickly if all are empty, as the paths of no partitions are."""
+    letters = strings.buffers()[2]
+    if strings.null_count or not len(strings) or (letters is not None and letters.size):
+        return strings.dictionary_encode()
+    nothing = pa.repeat(pa.scalar(0, pa.int32()), len(strings))
+    return pa.DictionaryArray.from_arrays(nothing, pa.array([""], pa.string()))
+
+
+def _coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    found = _whole(column)
+    return found if pt.is_dictionary(found.type) else coded(found)
 
 
 def _u64(value: int) -> pa.Scalar:

@@ -171,3 +171,16 @@ def test_a_caller_who_stops_half_way_does_not_keep_the_program_from_ending() -> 
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_what_the_allocator_kept_for_a_small_read_is_given_back(
+    kernel: Callable[[Reader], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[str] = []
+    monkeypatch.setattr(local, "give_back", lambda: given_back.append("yes"))
+    kernel(lambda piece: iter([batch(piece, 0)]))
+    LocalEngine(2).read(scan(3))
+    assert given_back == ["yes"]
+    monkeypatch.setattr(local, "SMALL_BYTES", -1)
+    LocalEngine(2).read(scan(3))
+    assert given_back == ["yes"]

@@ -81,3 +81,17 @@ def test_an_error_ends_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "run_service_task", fails)
     with pytest.raises(ZeroDivisionError):
         LocalServices(MemoryStore(), 2).serve(tasks(1, 1, 1), context(AT))
+
+
+def test_every_thread_gives_back_what_the_allocator_kept_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_back: list[str] = []
+    ran = Recorded(monkeypatch)
+    monkeypatch.setattr(
+        service, "give_back", lambda: given_back.append(threading.current_thread().name)
+    )
+    LocalServices(MemoryStore(), 4).serve(tasks(1, 1, 1), context(AT))
+    assert len(ran.order) == 3
+    workers = [name for name in given_back if name.startswith("tidelock-service")]
+    assert (len(workers), len(given_back)) == (3, 4)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.unit.kernel.slices import SCHEMA, Row, SliceBuilder, rows
 from tidelock.base.errors import DataCorrupt, InvalidInput, NotFound, Unsupported
+from tidelock.kernel.filtering import RowFilter
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import read_slice, slice_batches
 from tidelock.store.contract import Overwrite
@@ -170,6 +172,20 @@ def test_an_incremental_read_keeps_rows_whose_current_version_is_of_the_commits(
     assert names(made, EVENT, commit_times={"1", "3"}) == ["b3", "c1"]
     assert names(made, EVENT, commit_times={"2"}, columns=["name"]) == ["a2"]
     assert names(made, EVENT, commit_times=set()) == []
+
+
+def test_strings_that_repeat_themselves_are_plain_in_rows_that_were_chosen() -> None:
+    many: list[Row] = [(f"k{i:05}", i, f"n{i % 3}") for i in range(12_000)]
+    made = SliceBuilder().with_base(many)
+    few = RowFilter.of((pc.field("ts") >= 100) & (pc.field("ts") < 104), made.schema)
+    (part,) = slice_batches(made.store, made.piece, made.schema, rule=COMMIT, passing=few)
+    assert part.column("name").to_pylist() == ["n1", "n2", "n0", "n1"]
+    assert part.schema.field("name").type == pa.string()
+    named = RowFilter.of(pc.field("name") == "n2", made.schema)
+    found = slice_batches(made.store, made.piece, made.schema, rule=COMMIT, passing=named)
+    assert sum(part.num_rows for part in found) == 4_000
+    assert len(names(made, COMMIT, commit_times={"1"})) == 12_000
+    assert names(made, COMMIT, commit_times={"2"}) == []
 
 
 def test_change_data_files_are_no_part_of_the_rows() -> None:

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.base.errors import InvalidInput
 from tidelock.engine.contract import GroupTask, Prepared, Tagged, TagRule, WritePlan
-from tidelock.engine.local_write import LocalWriter, parts
+from tidelock.engine.local_write import LocalWriter
+from tidelock.engine.moving import parts
 from tidelock.engine.spark.expecting import is_expected_small, remember
 from tidelock.engine.spark.files import table_of
 from tidelock.engine.spark.job import Doomed, outcome_of, run_job, sent, value_of
