@@ -177,7 +177,7 @@ def the_archive_goes_past_a_pending_plan(patch: Patch) -> None:
     patch.setattr(archive_plan, "_barrier", lambda _instants, _needed: "~")
     patch.setattr(fold, "_boundary_problem", lambda _boundary, _fold: None)
     patch.setattr(archiving, "_first_kept", _after_all)
-    patch.setattr(archiving.Archiving, "_has_pending_before", lambda _self, _archived: False)
+    patch.setattr(archiving.Archiving, "_has_pending_before", lambda *_: False)
 
 
 def _after_all(_timeline: Any, leaving: Any, _plans: Any) -> str:

@@ -28,7 +28,13 @@ def in_line(store: ObjectStore, key: str, *, wait_ms: float, clock: Clock) -> It
     On other stores than a folder, or when others take longer than `wait_ms`, the block runs
     without.
     """
-    path = store.local_path(key)
+    with lined_up(store.local_path(key), wait_ms=wait_ms, clock=clock) as mine:
+        yield mine
+
+
+@contextmanager
+def lined_up(path: str | None, *, wait_ms: float, clock: Clock) -> Iterator[bool]:
+    """Have the line of a file to oneself as `in_line` does, where its path is known already."""
     if path is None:
         yield False
         return

@@ -20,6 +20,7 @@ from tidelock.tableservice.running import clean, clustering, log_compaction
 from tidelock.tableservice.ttl.config import TTL_INLINE, expiry
 from tidelock.tableservice.ttl.execute import PartitionTtl
 from tidelock.txn.entry import Commit, Entry
+from tidelock.txn.lining import KEEPING_KEY, Line
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,12 @@ class Inline:
     options: Mapping[str, object]
     owner: str | None = None
     _followed_to: int | None = field(default=None, init=False)
+    _line: Line = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Know whom to leave the cleaning to."""
+        home = self.writer.transactions
+        self._line = Line(self.writer.store, home.clock, KEEPING_KEY)
 
     def after_write(self) -> None:
         """Do what is due. A write that has been made stands, whatever happens here."""
@@ -97,6 +104,11 @@ class Inline:
         """Clean and archive, if this was one write in so many of all processes'."""
         if not self._is_turn(max(1, c.CLEAN_TRIGGER.required(self.options))):
             return
+        with self._line.unless_taken() as mine:
+            if mine:
+                self._clean_and_archive()
+
+    def _clean_and_archive(self) -> None:
         if TTL_INLINE.required(self.options) and (when := expiry(self.options)) is not None:
             PartitionTtl(self.writer).run(when)
         if c.CLEAN_AUTOMATIC.required(self.options):

@@ -15,10 +15,12 @@ from typing import Final
 
 from tidelock.base.clock import Clock
 from tidelock.store.contract import Create, ObjectStore
-from tidelock.store.courtesy import in_line
+from tidelock.store.courtesy import lined_up
 from tidelock.table.properties_file import KEY as PROPERTIES
 
 LINE_KEY: Final = ".hoodie/.tidelock/line"
+KEEPING_KEY: Final = ".hoodie/.tidelock/keeping"
+"""The line of those who clean and archive."""
 
 _WAIT_MS: Final = 2_000
 _VAIN_MS: Final = 10_000
@@ -31,7 +33,9 @@ class Line:
 
     store: ObjectStore
     clock: Clock
+    key: str = LINE_KEY
     _vain_until_ms: int = 0
+    _left: bool = False
 
     @cached_property
     def is_here(self) -> bool:
@@ -44,9 +48,25 @@ class Line:
         if not self.is_here or self.clock.now().monotonic_ms < self._vain_until_ms:
             yield
             return
-        if self.store.local_path(LINE_KEY) is None:
-            self.store.put(LINE_KEY, b"", Create(lasting=False))
-        with in_line(self.store, LINE_KEY, wait_ms=_WAIT_MS, clock=self.clock) as mine:
+        with lined_up(self._path, wait_ms=_WAIT_MS, clock=self.clock) as mine:
             if not mine:
                 self._vain_until_ms = self.clock.now().monotonic_ms + _VAIN_MS
             yield
+
+    @contextmanager
+    def unless_taken(self) -> Iterator[bool]:
+        """Yield whether to do what the line is for: not if another process is at it.
+
+        Once it is left to the other. Found taken again, the other may be a stopped process.
+        """
+        if not self.is_here:
+            yield True
+            return
+        with lined_up(self._path, wait_ms=0, clock=self.clock) as mine:
+            self._left = not mine and not self._left
+            yield not self._left
+
+    @cached_property
+    def _path(self) -> str | None:
+        self.store.put(self.key, b"", Create(lasting=False))
+        return self.store.local_path(self.key)

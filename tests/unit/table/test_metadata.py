@@ -104,6 +104,17 @@ def test_maps_that_java_needs_are_never_null(kind: type[CommitMetadata]) -> None
     assert kind is CommitMetadata or "partitionToReplaceFileIds" in maps
 
 
+def test_a_file_is_what_an_avro_library_writes() -> None:
+    many = dataclasses.replace(COMMIT, extra_metadata={str(n): "x" * n for n in range(200)})
+    for metadata in (COMMIT, many, RequestedReplaceMetadata()):
+        body = encode(metadata)
+        found = fastavro.reader(io.BytesIO(body))
+        file = io.BytesIO()
+        schema = fastavro.parse_schema(type(metadata).SCHEMA)
+        fastavro.writer(file, schema, list(found), sync_marker=body[-16:])
+        assert file.getvalue() == body
+
+
 def test_a_null_map_is_read_as_an_empty_one() -> None:
     file = io.BytesIO()
     fastavro.writer(file, schemas.COMMIT, [{"partitionToWriteStats": None, "extraMetadata": None}])

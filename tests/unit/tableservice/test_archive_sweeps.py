@@ -21,8 +21,10 @@ from tidelock.tableservice.archive import execute as archiving
 from tidelock.tableservice.table import Table
 from tidelock.testing.tablecrash.stops import OffClock
 from tidelock.txn import committing
+from tidelock.txn.effects import Steps
 from tidelock.txn.heartbeat import heartbeat_key
-from tidelock.txn.publishing import CONTENT_FOLDER
+from tidelock.txn.publishing import CONTENT_FOLDER, write_checkpoint
+from tidelock.txn.view import View
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
 OPTIONS = {
@@ -124,6 +126,33 @@ def age(store: LocalStore, instant: str) -> None:
     path = store.local_path(heartbeat_key(instant))
     assert path is not None
     os.utime(path, (1, 1))
+
+
+def test_a_checkpoint_without_the_boundary_is_replaced_and_not_archived_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C22: nothing is deleted before a checkpoint has the boundary, whoever else writes it."""
+    write_more(table)
+    table.clean()
+    with Table.open(table.uri, options=OPTIONS) as other:
+        ledger = other.writer().transactions.ledger
+        ledger.refresh()
+        replaced: list[int] = []
+
+        def overtaken(view: View, *, every: int) -> Steps[View]:
+            if not replaced:
+                behind = ledger.run(write_checkpoint(ledger.view, every=1))
+                replaced.append(behind.checkpointed)
+            return write_checkpoint(view, every=every)
+
+        monkeypatch.setattr(archiving, "write_checkpoint", overtaken)
+        monkeypatch.setattr(archiving, "_TRIES", 1)
+        assert table.archive().instants > 0
+    view = table.writer().transactions.ledger.view
+    assert replaced[0] < view.checkpointed
+    assert view.sealed is not None
+    assert view.sealed.archived == view.archived > ""
+    assert validate(table.writer().store, more=[check_ledger]).findings == ()
 
 
 def test_stored_contents_go_when_their_instants_are_archived(

@@ -16,7 +16,7 @@ from tidelock.store.memory import MemoryStore
 from tidelock.table.properties_file import KEY as PROPERTIES
 from tidelock.table.timeline.instant import parse_time
 from tidelock.txn.draft import Committed
-from tidelock.txn.lining import LINE_KEY, Line
+from tidelock.txn.lining import KEEPING_KEY, LINE_KEY, Line
 
 
 @pytest.fixture
@@ -63,6 +63,29 @@ def test_who_waited_in_vain_does_not_wait_again_for_a_while(
     with line.held():
         assert sum(clock.slept_ms) > waited_ms
     os.close(stopped)
+
+
+def test_what_another_process_is_at_is_left_to_it_once(store: LocalStore, tmp_path: Path) -> None:
+    line = Line(store, ManualClock(), KEEPING_KEY)
+    with line.unless_taken() as mine:
+        assert mine
+    other = os.open(tmp_path / KEEPING_KEY, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    seen = []
+    for _ in range(3):
+        with line.unless_taken() as mine:
+            seen.append(mine)
+    os.close(other)
+    assert seen == [False, True, False], "whoever is at it may be a stopped process"
+    with line.unless_taken() as mine:
+        assert mine
+
+
+def test_elsewhere_than_in_a_folder_nothing_is_left_to_others() -> None:
+    store = MemoryStore("table")
+    with Line(store, ManualClock(), KEEPING_KEY).unless_taken() as mine:
+        assert mine
+    assert store.head(KEEPING_KEY) is None
 
 
 def test_elsewhere_than_in_a_folder_there_is_no_line() -> None:

@@ -108,8 +108,15 @@ class ActiveTimeline:
 
     def states(self, instant: Instant) -> tuple[Instant, ...]:
         """Return every state file of one action, in order."""
-        found = (each for each in self.files if each.identity == instant.identity)
-        return tuple(sorted(found, key=lambda each: each.state))
+        return tuple(self._states.get(instant.identity, ()))
+
+    @cached_property
+    def _states(self) -> dict[tuple[str, Action], list[Instant]]:
+        """The state files by action: whoever archives asks for those of every instant."""
+        found: dict[tuple[str, Action], list[Instant]] = {}
+        for each in sorted(self.files, key=lambda each: each.state):
+            found.setdefault(each.identity, []).append(each)
+        return found
 
     def key(self, instant: Instant) -> str:
         """Return the object that holds this state of an instant."""

@@ -24,6 +24,8 @@ R = TypeVar("R", bound=TimelineRecord)
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
+_ONE_RECORD: Final = b"\x02"
+_SIMPLE: Final = frozenset({str, int, float, bool, bytes, types.NoneType})
 
 
 def encode(metadata: TimelineRecord) -> bytes:
@@ -40,10 +42,28 @@ def encode(metadata: TimelineRecord) -> bytes:
         fastavro.schemaless_writer(plain, schema, record)
     except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
         raise InvalidInput(f"{type(metadata).__name__} cannot be written: {error}") from error
-    sync = hashlib.sha256(plain.getvalue()).digest()[:_SYNC_BYTES]
+    block = plain.getvalue()
+    sync = hashlib.sha256(block).digest()[:_SYNC_BYTES]
+    head = _head(cast("Any", type(metadata)))
+    return b"".join((head, sync, _ONE_RECORD, _whole(len(block)), block, sync))
+
+
+@cache
+def _head(kind: Any) -> bytes:
+    """Return how every file of a kind begins, up to the mark that its blocks are told by."""
     file = io.BytesIO()
-    fastavro.writer(file, schema, [record], sync_marker=sync)
-    return file.getvalue()
+    fastavro.writer(file, _parsed(kind), [], sync_marker=bytes(_SYNC_BYTES))
+    return file.getvalue()[:-_SYNC_BYTES]
+
+
+def _whole(number: int) -> bytes:
+    """Return a number as Avro writes it: zigzag, seven bits to a byte, the lowest first."""
+    left, found = number << 1, bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
 
 
 def _check_operation(operation: str | None) -> None:
@@ -120,6 +140,8 @@ def _names(kind: Any) -> tuple[tuple[str, str], ...]:
 
 def _as_record(value: Any) -> Any:
     """Return dataclasses as dicts under Avro's names, tuples as lists."""
+    if type(value) in _SIMPLE:  # nearly all of them, and a commit has dozens for each file
+        return value
     if dataclasses.is_dataclass(value):
         kind: Any = type(value)
         return {avro: _as_record(getattr(value, name)) for name, avro in _names(kind)}

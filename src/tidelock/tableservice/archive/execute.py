@@ -43,6 +43,7 @@ take for old. It is told that its write is over, and deletes the file.
 """
 
 _TRIES: Final = 3
+_CHECKPOINT_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,10 @@ class Archiving:
         kept_from = _first_kept(snapshot.timeline, leaving, waiting)
         self._sweep(snapshot.timeline, leaving, fold)
         self._move_boundary(kept_from, self._forgotten(fold))
-        if self._has_pending_before(kept_from):
+        timeline = load_timeline(self.writer.store, self.writer.properties.timeline_folder)
+        if self._has_pending_before(kept_from, timeline):
             return Archived(0, 0)
-        self._delete(leaving)
+        self._delete(timeline, leaving)
         entries = self._delete_entries()
         self._delete_contents()
         return Archived(len(leaving), entries)
@@ -149,14 +151,17 @@ class Archiving:
             case Doubtful(outcome=outcome):
                 raise OutcomeUnknown(f"the ledger's boundary may have moved: {outcome.cause}")
         ledger.publish()
-        # What is deleted below must be in a checkpoint that everybody can read.
-        view = ledger.adopt(ledger.run(write_checkpoint(ledger.view, every=1)))
-        if view.archived < archived:
-            raise Conflict("another process replaced the ledger's checkpoint", hint="try again")
+        # What is deleted below must be in a checkpoint that everybody can read. Writers replace it,
+        # too, some of whom had not read the boundary.
+        for _ in range(_CHECKPOINT_TRIES):
+            view = ledger.adopt(ledger.run(write_checkpoint(ledger.view, every=1)))
+            if view.archived >= archived:
+                return
+            ledger.refresh()
+        raise Conflict("other processes replaced the ledger's checkpoint", hint="try again")
 
-    def _has_pending_before(self, archived: str) -> bool:
+    def _has_pending_before(self, archived: str, timeline: ActiveTimeline) -> bool:
         """Tell whether a slow writer announced an instant that old after the plan was made."""
-        timeline = load_timeline(self.writer.store, self.writer.properties.timeline_folder)
         return any(instant.requested < archived for instant in timeline.pending())
 
     def _sweep(self, timeline: ActiveTimeline, leaving: tuple[Instant, ...], fold: Fold) -> None:
@@ -166,8 +171,8 @@ class Archiving:
         files must be gone before the timeline's beginning passes them.
         """
         ledger = self.writer.transactions.ledger
-        done = {i.requested: timeline.commit(i) for i in leaving if i.action.writes_data}
         # Only plans have several attempts; a write that is begun again has another instant.
+        done = {i.requested: timeline.commit(i) for i in leaving if _may_be_planned(timeline, i)}
         named = {i: each.paths for i, each in done.items() if each.operation_type in _SERVICES}
         if not fold.void and not named:
             return
@@ -175,12 +180,10 @@ class Archiving:
         for key in strays(found, named, alone=not fold.foreign):
             self.writer.store.delete(key)
 
-    def _delete(self, leaving: tuple[Instant, ...]) -> None:
-        writer = self.writer
-        timeline = load_timeline(writer.store, writer.properties.timeline_folder)
+    def _delete(self, timeline: ActiveTimeline, leaving: tuple[Instant, ...]) -> None:
         for instant in leaving:
             for state in timeline.states(instant):
-                writer.store.delete(timeline.key(state))
+                self.writer.store.delete(timeline.key(state))
 
     def _delete_entries(self) -> int:
         """Delete the ledger entries up to the boundary."""
@@ -241,6 +244,12 @@ def _archived(timeline: ActiveTimeline, instant: Instant) -> ArchivedInstant:
     )
 
 
+def _may_be_planned(timeline: ActiveTimeline, instant: Instant) -> bool:
+    """Tell whether a completed instant may be a service's: the request of a write is its own."""
+    asked = (each for each in timeline.states(instant) if each.state is State.REQUESTED)
+    return instant.action.writes_data and not any(each.action in _PLAIN for each in asked)
+
+
 def _plan_bytes(timeline: ActiveTimeline, instant: Instant) -> bytes:
     """Return the plan that is kept beside the outcome; plain commits have none."""
     for state in timeline.states(instant):
@@ -254,6 +263,7 @@ def _plan_bytes(timeline: ActiveTimeline, instant: Instant) -> bytes:
 _SERVICES: Final = frozenset(
     {OperationType.COMPACT, OperationType.LOG_COMPACT, OperationType.CLUSTER}
 )
+_PLAIN: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT})
 _PLANNED: Final = frozenset(
     {
         Action.CLEAN,
