@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidelock.base.errors import DataCorrupt
 from tidelock.base.runtime import worker_pool
+from tidelock.engine.memory import SMALL_BYTES, give_back
 from tidelock.kernel.basefile import BATCH_ROWS
 from tidelock.kernel.filtering import RowFilter
 from tidelock.kernel.merge import MergeRule
@@ -90,6 +91,8 @@ class LocalEngine:
                     begun.popleft()
             finally:
                 relay.stop()
+        if sum(piece.size_bytes for piece in scan.slices) <= SMALL_BYTES:
+            give_back()
 
 
 @dataclass(eq=False, slots=True)

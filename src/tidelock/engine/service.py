@@ -16,6 +16,7 @@ from tidelock.base.errors import Conflict
 from tidelock.base.runtime import worker_pool
 from tidelock.engine.contract import Doomed
 from tidelock.engine.local import default_workers
+from tidelock.engine.memory import give_back
 from tidelock.engine.task import by_slot
 from tidelock.kernel.clustering import cluster_base
 from tidelock.kernel.condense import condense_logs
@@ -80,10 +81,7 @@ _UNPACKED: Final = 4
 
 def task_bytes(task: ServiceTask) -> int:
     """Return what a task reads, as it is stored."""
-    return sum(
-        (piece.base.size_bytes if piece.base else 0) + sum(log.size_bytes for log in piece.logs)
-        for piece in task.pieces
-    )
+    return sum(piece.size_bytes for piece in task.pieces)
 
 
 def task_memory(task: ServiceTask) -> int:
@@ -175,7 +173,7 @@ class LocalServices:
             while waiting or running:
                 while waiting and self._has_room(running.values(), waiting[0]):
                     task = waiting.popleft()
-                    running[pool.submit(run_service_task, self.store, context, task)] = task
+                    running[pool.submit(_run_lean, self.store, context, task)] = task
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     task = running.pop(future)
@@ -184,6 +182,7 @@ class LocalServices:
                     self.watch.progress(finished, total)
                 if waiting or running:
                     check_worth(context, self.watch, doomed)
+        give_back()
         return by_slot(done)
 
     def _has_room(self, running: Collection[ServiceTask], task: ServiceTask) -> bool:
@@ -192,6 +191,15 @@ class LocalServices:
             return True
         held = sum(task_memory(each) for each in running)
         return len(running) < self.workers and held + task_memory(task) <= MEMORY_BYTES_MAX
+
+
+def _run_lean(
+    store: ObjectStore, context: WriteContext, task: ServiceTask
+) -> tuple[FileResult, ...]:
+    try:
+        return run_service_task(store, context, task)
+    finally:
+        give_back()
 
 
 def check_worth(context: WriteContext, watch: Watch, doomed: Doomed | None) -> None:

@@ -25,7 +25,8 @@ BATCH_BYTES: Final = 64 * 1024 * 1024
 _FETCH_BYTES: Final = 64 * 1024 * 1024
 """Small row groups are fetched together, up to this size."""
 
-_ALONE_BYTES: Final = 1024 * 1024
+ALONE_BYTES: Final = 1024 * 1024
+"""So little is read without Arrow's threads: waking them takes longer, and each keeps memory."""
 
 _FEW_ROWS: Final = 10_000
 """In a smaller file, looking which strings repeat themselves takes longer than decoding them."""
@@ -112,8 +113,7 @@ def _batches(
             batch_size=min(batch_rows, fitting),
             row_groups=groups,
             columns=list(names),
-            # Waking threads takes longer than decoding a little.
-            use_threads=size_bytes > _ALONE_BYTES,
+            use_threads=size_bytes > ALONE_BYTES,
         )
         for batch in batches:
             yield pa.Table.from_batches([batch])

@@ -13,6 +13,9 @@ from tidelock.txn.rules import Past
 TAIL_MAX: Final = 1_024
 """Entries kept for judging. A write that is overtaken by more starts over."""
 
+_TRIMMED: Final = 128
+"""Older ones are dropped so many at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -44,7 +47,7 @@ class View:
         """Return the view with one more entry."""
         published = max(self.published, entry.published)
         tail = (*self.tail, entry)
-        if len(tail) > 2 * TAIL_MAX:
+        if len(tail) > TAIL_MAX + _TRIMMED:
             tail = (
                 tuple(e for e in tail if e.position > published)
                 if (entry.position - published > TAIL_MAX)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.txn.bench import groups
 from tidelock.base.errors import InvariantBroken
-from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.instant import Action, format_time
 from tidelock.txn.content import Inline
 from tidelock.txn.entry import (
     Boundary,
@@ -23,6 +23,7 @@ from tidelock.txn.entry import (
 )
 from tidelock.txn.fold import TURNS_MAX, Evidence, Fold, later, lawful
 from tidelock.txn.footprint import Deed, Footprint
+from tidelock.txn.view import TAIL_MAX, View
 
 A, B = "20260101000000000", "20260102000000000"
 NOTHING = Footprint(Deed.UPSERT)
@@ -197,3 +198,16 @@ def test_a_time_is_the_clock_s_or_one_later_than_the_last() -> None:
     assert later(0, "20260101000000999") == "20260101000001000"
     assert later(0, "20251231235959999") == "20260101000000000"
     assert later(4_102_444_800_000, "20260101000000999") == "21000101000000000"
+
+
+def test_a_view_keeps_enough_to_judge_and_not_much_more() -> None:
+    view = View()
+    for number in range(1, 2 * TAIL_MAX):
+        time = format_time(number * 1_000)
+        fact = commit(format_time(number * 1_000 - 1))
+        view = view.after(
+            Entry(number, time, "me", f"n{number}", view.fold.nonce, number - 1, fact)
+        )
+        assert len(view.tail) <= TAIL_MAX * 1.25
+    assert len(view.since(view.position - TAIL_MAX) or ()) == TAIL_MAX
+    assert view.since(0) is None

@@ -55,3 +55,8 @@ class FileSlice:
     instant: str
     base: BaseFile | None
     logs: tuple[LogFile, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much all of its files hold, as they are stored."""
+        return (self.base.size_bytes if self.base else 0) + sum(log.size_bytes for log in self.logs)

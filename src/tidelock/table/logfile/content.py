@@ -24,6 +24,9 @@ RECORDS_HEAD_BYTES: Final = 8
 
 _LENGTH: Final = struct.Struct(">i")
 
+_ALONE_BYTES: Final = 1024 * 1024
+"""So little is read without Arrow's threads: waking them takes longer, and each keeps memory."""
+
 CONTENT_VERSION: Final = 3
 """The version that table versions 8 and 9 write into Avro and delete blocks."""
 
@@ -101,7 +104,7 @@ def decode_parquet(
             names = None
             if columns is not None:
                 names = [name for name in columns if name in file.schema_arrow.names]
-            return file.read(columns=names)
+            return file.read(columns=names, use_threads=len(content) > _ALONE_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise DataCorrupt(f"{where}: the Parquet block cannot be read: {error}") from error
 

@@ -335,7 +335,9 @@ class Archive:
                 f"{self._where(key)} is missing from the history", hint="restore it from a copy"
             )
         try:
-            table = pq.read_table(pa.BufferReader(found.body), columns=columns)
+            # Arrow's threads would each keep some memory for so little.
+            whole = pq.ParquetFile(pa.BufferReader(found.body))
+            table = whole.read(columns=columns, use_threads=False)
             return table.cast(pa.schema([_SCHEMA.field(name) for name in columns or _SCHEMA.names]))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataCorrupt(
