@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -297,14 +298,19 @@ def test_a_query_makes_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     sync(spark, wanted)
     found = table_rows(tmp_path)
     assert [(row["id"], row["name"], row["part"]) for row in found] == [(2, "N2", 0), (3, "N3", 1)]
-    wrong = asked(
-        tmp_path,
-        transformer_class="SqlQueryBasedTransformer",
-        properties={"hoodie.streamer.transformer.sql": "select nothing from <SRC>"},
-    )
     put_json(tmp_path / "in", "b.json", rows(4, 6))
-    with pytest.raises(InvalidInput, match="nothing"):
-        sync(spark, wrong)
+    for sql, says in (
+        ("select nothing from <SRC>", r"`nothing` cannot be resolved.* line 1 pos 7$"),
+        ("selec id from <SRC>", r"near 'selec'.*line 1, pos 0\)$"),
+    ):
+        wrong = asked(
+            tmp_path,
+            transformer_class="SqlQueryBasedTransformer",
+            properties={"hoodie.streamer.transformer.sql": sql},
+        )
+        with pytest.raises(InvalidInput) as refused:
+            sync(spark, wrong)
+        assert re.search(says, refused.value.message), refused.value.message
 
 
 def test_a_schema_file_says_what_is_read(spark: SparkSession, tmp_path: Path) -> None:

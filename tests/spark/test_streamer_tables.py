@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidelock as tl
-from tidelock.base.errors import ConfigInvalid, Unavailable
+from tidelock.base.errors import ConfigInvalid, NotFound, Unavailable
 from tidelock.pipeline.streamer.settings import Asked
 from tidelock.pipeline.streamer.sync import Streamer, Synced
 
@@ -73,6 +74,22 @@ def test_a_table_may_be_begun_with_its_latest_commit(spark: SparkSession, tmp_pa
     wrong = {strategy: "whatever", "tidelock.streamer.writer.id": "another"}
     with pytest.raises(ConfigInvalid, match="whatever is not known"):
         sync(spark, from_table(tmp_path, **wrong))
+
+
+@pytest.mark.parametrize("form", ["RequestTime", "CompletionTime"])
+def test_a_table_is_begun_behind_an_instant_in_hudis_words(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    with tl.Table.create(str(tmp_path / "from"), SCHEMA, key="id") as table:
+        first = table.upsert(rows(0, 3))
+        table.upsert(rows(3, 5))
+    time = first.instant if form == "RequestTime" else first.completion
+    begun = replace(from_table(tmp_path), checkpoint=f"resumeFromInstant{form}: {time}")
+    sync(spark, begun)
+    assert table_rows(tmp_path) == rows(3, 5)
+    nowhere = replace(begun, checkpoint="resumeFromInstantRequestTime: 20200101000000000")
+    with pytest.raises(NotFound, match="has no write that began at 20200101000000000"):
+        sync(spark, nowhere)
 
 
 class Database:

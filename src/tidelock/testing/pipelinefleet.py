@@ -16,7 +16,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -35,7 +34,12 @@ from tidelock.ops.fleet.pacing import Pacing
 from tidelock.ops.fleet.record import Record
 from tidelock.ops.fleet.steps import Terms
 from tidelock.ops.fleet.verdict import Check, judge
-from tidelock.testing.streamers import next_event, running_streamer, streamer_command
+from tidelock.testing.streamers import (
+    kept_or_not,
+    next_event,
+    running_streamer,
+    streamer_command,
+)
 
 STREAMERS = ("east", "west")
 SQL = "sql"
@@ -44,7 +48,7 @@ READER = "reader"
 _AHEAD = 3
 """So many files wait for a streamer, which never has to wait for them."""
 
-_STARTING_MS = 300_000
+_STARTING_MS = 420_000
 _ENDING_S = 180
 _COMPACT_EVERY_S = 2.0
 _OPTIONS = {"hoodie.compact.inline.max.delta.commits": "5"}
@@ -234,10 +238,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tidelock.testing.pipelinefleet")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     given = parser.parse_args()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tidelock-pipeline-") as name:
-        _, checks = run(given.minutes, Path(name), seed=given.seed)
+    with kept_or_not(given.folder, "tidelock-pipeline-") as folder:
+        _, checks = run(given.minutes, folder, seed=given.seed)
     marks = {True: "right", False: "WRONG", None: "-"}
     for check in checks:
         sys.stdout.write(f"{marks[check.passed]:>6}  {check.says}\n")

@@ -17,7 +17,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidelock.testing.streamers import kept_or_not
+
 FILES_PER_BATCH = 2
 FLOWING = "flowing"
 DONE = "done"
@@ -38,6 +39,7 @@ _AFTER_PROGRESS = 0.6
 """So many of the kills come after a commit of that life, so that records flow between them."""
 
 _PROGRESS_S = 60.0
+_ENDED_MAX = 20
 
 
 def fill(inbox: Path, records: int, batches: int) -> None:
@@ -106,6 +108,8 @@ class Found:
     records: int
     kills: int = 0
     lives: int = 0
+    ended: int = 0
+    """Lives that ended by themselves, with an error of Spark's."""
     batches: int = 0
     missing: int = 0
     twice: int = 0
@@ -120,7 +124,8 @@ class Found:
 
 def run(
     records: int,
-    kills: int,
+    kills_max: int,
+    place: Path,
     *,
     batches: int,
     seed: int,
@@ -129,34 +134,45 @@ def run(
 ) -> Found:
     """Kill the streams so often, up to `spread_s` after they began, let them end, and compare.
 
-    Longer than `kill_minutes` nobody is killed, however few they were.
+    All of it lies in the folder `place`; a run that was broken off there is gone on with. Longer
+    than `kill_minutes` nobody is killed, however few they were.
     """
     rng = random.Random(seed)
     found = Found(records)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tidelock-sink-", ignore_cleanup_errors=True) as folder:
-        place = Path(folder)
+    if not (place / "inbox").exists():
         fill(place / "inbox", records, batches)
-        while True:
-            found.lives += 1
-            with _child(place, records) as child:
-                said = _await(child, FLOWING)
-                if not said:
-                    raise RuntimeError(f"no stream began: {_last_lines(place)}")
-                in_time = time.monotonic() < began + kill_minutes * 60
-                if in_time and found.kills < kills and said != DONE:
-                    if rng.random() < _AFTER_PROGRESS:
-                        _await_progress(place / rng.choice(TABLES))
-                    time.sleep(rng.random() * spread_s)
-                    found.kills += 1
-                    continue
-                if said != DONE and _await(child, DONE) != DONE:
-                    raise RuntimeError(f"the streams ended too early: {_last_lines(place)}")
-            break
-        for name in TABLES:
-            _judge(place / name, found)
+    arrived = False
+    while not arrived:
+        in_time = time.monotonic() < began + kill_minutes * 60
+        kills = in_time and found.kills < kills_max
+        arrived = _life(place, found, rng, spread_s=spread_s if kills else None)
+        _note(f"{found.kills} kills, {found.ended} ended, {time.monotonic() - began:.0f} s")
+    for name in TABLES:
+        _judge(place / name, found)
     found.seconds = int(time.monotonic() - began)
     return found
+
+
+def _life(place: Path, found: Found, rng: random.Random, *, spread_s: float | None) -> bool:
+    """Let the streams run, and kill them unless `spread_s` is None; tell if all has arrived."""
+    found.lives += 1
+    with _child(place, found.records) as child:
+        said = _await(child, FLOWING)
+        if said == FLOWING and spread_s is not None:
+            if rng.random() < _AFTER_PROGRESS:
+                _await_progress(child, place / rng.choice(TABLES))
+            time.sleep(rng.random() * spread_s)
+            if child.poll() is None:
+                found.kills += 1
+                return False
+        if said == DONE or _await(child, DONE) == DONE:
+            return True
+    # Spark gives up on a query when its own processes do not answer in time.
+    found.ended += 1
+    if found.ended > _ENDED_MAX:
+        raise RuntimeError(f"the streams end by themselves: {_last_lines(place)}")
+    return False
 
 
 @contextmanager
@@ -202,12 +218,12 @@ def _last_lines(place: Path) -> str:
     return (place / "streams.log").read_text()[-2_000:]
 
 
-def _await_progress(table: Path) -> None:
+def _await_progress(child: subprocess.Popen[str], table: Path) -> None:
     """Return once a table has got on, or it is not going to for a while."""
     ledger = table / ".hoodie" / ".tidelock" / "ledger"
     before = _newest(ledger)
     until = time.monotonic() + _PROGRESS_S
-    while _newest(ledger) == before and time.monotonic() < until:
+    while child.poll() is None and _newest(ledger) == before and time.monotonic() < until:
         time.sleep(0.05)
 
 
@@ -233,6 +249,11 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _note(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def main() -> int:
     """Run the chaos, or be its streams; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -241,18 +262,23 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill-minutes", type=float, default=24 * 60.0)
+    parser.add_argument("--spread-s", type=float, default=8.0)
+    parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.place is not None:
         stream(given.place, given.records)
         return 0
-    found = run(
-        given.records,
-        given.kills,
-        batches=given.batches,
-        seed=given.seed,
-        kill_minutes=given.kill_minutes,
-    )
+    with kept_or_not(given.folder, "tidelock-sink-") as place:
+        found = run(
+            given.records,
+            given.kills,
+            place,
+            batches=given.batches,
+            seed=given.seed,
+            spread_s=given.spread_s,
+            kill_minutes=given.kill_minutes,
+        )
     _say(json.dumps(asdict(found), indent=1))
     return 0 if found.is_good else 1
 

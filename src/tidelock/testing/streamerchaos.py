@@ -16,7 +16,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelock.tableservice.table import Table
-from tidelock.testing.streamers import next_event, running_streamer, streamer_command
+from tidelock.testing.streamers import (
+    kept_or_not,
+    next_event,
+    running_streamer,
+    streamer_command,
+)
 
 TOPIC = "chaos"
 _FILES_PER_BATCH = 4
@@ -42,11 +46,12 @@ class Chaos:
     seed: int
     kill_minutes: float = 24 * 60.0
     """Longer than this nobody is killed, however few they were."""
+    batches_per_life: int = BATCHES_PER_LIFE
 
     @property
     def batch_records(self) -> int:
         """Records of one batch."""
-        return max(1, self.records // (BATCHES_PER_LIFE * max(self.kills, 1)))
+        return max(1, self.records // (self.batches_per_life * max(self.kills, 1)))
 
 
 @dataclass(slots=True)
@@ -76,6 +81,7 @@ def run(chaos: Chaos, folder: Path) -> Found:
             with running_streamer(command, folder / "streamer.log") as streamer:
                 if not _one_life(streamer, draw, found):
                     break
+            _note(f"kill {found.kills} after {time.monotonic() - begun:.0f} s")
         with running_streamer(command, folder / "streamer.log") as streamer:
             found.exit_code = _last_life(streamer, found)
     found.ended_s = round(time.monotonic() - begun, 1)
@@ -184,6 +190,11 @@ def _produce(servers: str, records: int, folder: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+def _note(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def main() -> int:
     """Run it, print what came of it, and say by the exit code whether it was right."""
     parser = argparse.ArgumentParser(prog="python -m tidelock.testing.streamerchaos")
@@ -192,12 +203,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill-minutes", type=float, default=24 * 60.0)
+    parser.add_argument("--batches-per-life", type=int, default=BATCHES_PER_LIFE)
+    parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     given = parser.parse_args()
     chaos = Chaos(
-        given.source, given.records, given.kills, given.seed, kill_minutes=given.kill_minutes
+        given.source,
+        given.records,
+        given.kills,
+        given.seed,
+        kill_minutes=given.kill_minutes,
+        batches_per_life=given.batches_per_life,
     )
-    with tempfile.TemporaryDirectory(prefix="tidelock-chaos-") as name:
-        found = run(chaos, Path(name))
+    with kept_or_not(given.folder, "tidelock-chaos-") as folder:
+        found = run(chaos, folder)
     sys.stdout.write(
         f"{given.source}: {found.rows:,} rows of {given.records:,} records, {found.distinct:,}"
         f" distinct; killed {found.kills} times, {found.in_batch} of them at work;"

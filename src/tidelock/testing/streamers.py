@@ -7,10 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+
+@contextmanager
+def kept_or_not(folder: Path | None, prefix: str) -> Iterator[Path]:
+    """Yield the folder of a run: the one that is named, which stays, or one that goes with it."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 def streamer_command(

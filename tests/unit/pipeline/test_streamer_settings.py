@@ -33,11 +33,34 @@ def asked(**given: Any) -> Asked:
         ({"op": "DELETE"}, "--op DELETE is not known"),
         ({"table_type": "ROWS"}, "--table-type ROWS is not known"),
         ({"source_limit": 0}, "--source-limit 0 would read nothing"),
+        ({"filter_dupes": True}, "--filter-dupes would leave out what --op UPSERT changes"),
+        ({"initial_checkpoint_provider": "MyProvider"}, "provider MyProvider is not known"),
+        (
+            {"initial_checkpoint_provider": "KafkaConnectHdfsProvider"},
+            "hoodie.streamer.checkpoint.provider.path does not exist",
+        ),
+        (
+            {"properties": {"tidelock.streamer.malformedd": "quarantine"}},
+            "unknown option tidelock.streamer.malformedd",
+        ),
+        (
+            {"properties": {"hoodie.streamer.source.kafka.topics": "t"}},
+            "unknown option hoodie.streamer.source.kafka.topics",
+        ),
     ],
 )
 def test_mistakes_are_named_before_spark_starts(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigInvalid, match=says):
         asked(**given)
+
+
+def test_settings_of_hudis_streamer_without_effect_are_named_and_pass(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = "hoodie.streamer.source.kafka.enable.commit.offset"
+    asked(properties={name: "true", "hoodie.deltastreamer.csv.quoteAll": "true"})
+    said = [record.getMessage() for record in caplog.records]
+    assert [each for each in said if "no effect" in each] == [f"{name} has no effect here"]
 
 
 def test_the_table_hears_nothing_of_the_source() -> None:

@@ -138,8 +138,10 @@ class Target:
         return None if wait == float("inf") else wait
 
 
-def given_settings(props: Sequence[str] | None, props_file: Path | None) -> dict[str, object]:
-    """Return the settings of the file, overlaid by those of `--prop`.
+def given_settings(
+    props: Sequence[str] | None, props_file: Path | None, *, option: str = "--prop"
+) -> dict[str, object]:
+    """Return the settings of the file, overlaid by those of `--prop`, or what it is called.
 
     Raises: `ConfigInvalid`, `NotFound`.
     """
@@ -149,7 +151,7 @@ def given_settings(props: Sequence[str] | None, props_file: Path | None) -> dict
     for prop in props or ():
         name, found, value = prop.partition("=")
         if not found or not name.strip():
-            raise ConfigInvalid(f"--prop {prop!r} is not KEY=VALUE")
+            raise ConfigInvalid(f"{option} {prop!r} is not KEY=VALUE")
         settings[name.strip()] = value
     return settings
 

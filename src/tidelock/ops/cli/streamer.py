@@ -13,6 +13,8 @@ from tidelock.ops.cli.output import Output, duration, error_facts, kind_of
 from tidelock.ops.cli.stopping import Stopping
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tidelock.pipeline.streamer.running import Event, Totals
@@ -34,6 +36,9 @@ def streamer(
     schemaprovider_class: s.ProviderClass = None,
     transformer_class: s.TransformerClass = None,
     checkpoint: s.CheckpointPlace = None,
+    ignore_checkpoint: s.IgnoreCheckpoint = None,
+    initial_checkpoint: s.InitialCheckpoint = None,
+    filter_dupes: s.FilterDupes = False,
     source_limit: s.SourceLimit = None,
     continuous: s.Continuous = False,
     min_sync_interval: s.MinInterval = 0.0,
@@ -45,6 +50,7 @@ def streamer(
     props_file: options.PropsFile = None,
     hoodie_conf: s.HoodieConf = None,
     spark_conf: s.SparkConf = None,
+    spark_master: s.SparkMaster = None,
     spark_memory: s.SparkMemory = "1g",
     as_json: options.Json = False,
 ) -> None:
@@ -61,9 +67,7 @@ def streamer(
     from tidelock.pipeline.streamer.session import streamer_session
     from tidelock.pipeline.streamer.settings import Asked
 
-    properties = options.given_settings(hoodie_conf, props_file)
-    if writer_id is not None:
-        properties["tidelock.streamer.writer.id"] = writer_id
+    properties = _properties(hoodie_conf, props_file, writer_id)
     asked = Asked(
         target_base_path=target_base_path,
         source_class=source_class,
@@ -74,6 +78,9 @@ def streamer(
         schemaprovider_class=schemaprovider_class,
         transformer_class=transformer_class,
         checkpoint=checkpoint,
+        ignore_checkpoint=ignore_checkpoint,
+        initial_checkpoint_provider=initial_checkpoint,
+        filter_dupes=filter_dupes,
         source_limit=source_limit,
         continuous=continuous,
         min_sync_interval_s=min_sync_interval,
@@ -83,10 +90,26 @@ def streamer(
         disable_compaction=disable_compaction,
         properties=properties,
     )
-    settings = {name: str(v) for name, v in options.given_settings(spark_conf, None).items()}
+    settings = _of_spark(spark_conf, spark_master)
     app = f"tidelock streamer {target_table or target_base_path}"
     with streamer_session(app, memory=spark_memory, settings=settings) as spark:
         _run(spark, asked, Output(as_json=as_json))
+
+
+def _properties(
+    confs: list[str] | None, file: Path | None, writer_id: str | None
+) -> dict[str, object]:
+    found = options.given_settings(confs, file, option="--hoodie-conf")
+    if writer_id is not None:
+        found["tidelock.streamer.writer.id"] = writer_id
+    return found
+
+
+def _of_spark(confs: list[str] | None, master: str | None) -> dict[str, str]:
+    found = options.given_settings(confs, None, option="--spark-conf")
+    if master is not None:
+        found["spark.master"] = master
+    return {name: str(value) for name, value in found.items()}
 
 
 def _run(spark: SparkSession, asked: Asked, output: Output) -> None:

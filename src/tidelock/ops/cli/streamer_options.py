@@ -34,6 +34,7 @@ OrderingField = Annotated[
     str | None,
     typer.Option(
         "--source-ordering-field",
+        "--source-ordering-fields",
         metavar="COLUMN",
         help="Column whose larger value wins between rows of one key.",
         show_default=False,
@@ -44,7 +45,8 @@ Operation = Annotated[
     typer.Option(
         "--op",
         metavar="OPERATION",
-        help="UPSERT, INSERT or BULK_INSERT. [default: UPSERT]",
+        help="UPSERT, INSERT, BULK_INSERT, INSERT_OVERWRITE or INSERT_OVERWRITE_TABLE."
+        " [default: UPSERT]",
         show_default=False,
     ),
 ]
@@ -83,6 +85,33 @@ CheckpointPlace = Annotated[
         metavar="PLACE",
         help="Begin from here, once, instead of where the table says.",
         show_default=False,
+    ),
+]
+IgnoreCheckpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--ignore-checkpoint",
+        metavar="WORD",
+        help="Begin the source as if it had never been read, once for each word that is given"
+        " here; a time or a UUID does.",
+        show_default=False,
+    ),
+]
+InitialCheckpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--initial-checkpoint-provider",
+        metavar="CLASS",
+        help="Who says where to begin a source that this writer has not read:"
+        " InitialCheckpointFromAnotherHoodieTimelineProvider, KafkaConnectHdfsProvider, or a"
+        " function as module:function.",
+        show_default=False,
+    ),
+]
+FilterDupes = Annotated[
+    bool,
+    typer.Option(
+        "--filter-dupes", help="With inserts: leave out rows whose key the table has already."
     ),
 ]
 SourceLimit = Annotated[
@@ -166,6 +195,15 @@ SparkConf = Annotated[
         "--spark-conf",
         metavar="KEY=VALUE",
         help="A setting of the Spark session, such as spark.jars. May be repeated.",
+        show_default=False,
+    ),
+]
+SparkMaster = Annotated[
+    str | None,
+    typer.Option(
+        "--spark-master",
+        metavar="MASTER",
+        help="Where Spark runs, if it is not spark-submit that says so.",
         show_default=False,
     ),
 ]

@@ -18,6 +18,7 @@ HUDI_KEY: Final = "streamer.checkpoint.key.v2"
 HUDI_KEY_OLD: Final = "deltastreamer.checkpoint.key"
 HUDI_RESET: Final = "streamer.checkpoint.reset.key.v2"
 HUDI_RESET_OLD: Final = "deltastreamer.checkpoint.reset_key"
+HUDI_IGNORE: Final = "deltastreamer.checkpoint.ignore_key"
 OURS: Final = "tidelock.streamer.checkpoint"
 
 
@@ -26,18 +27,22 @@ class Checkpoint:
     """Where the next batch of a writer begins.
 
     `source` is what was read, `at` the place in it, in the words of its kind of source. `reset` is
-    the place that a user had the writer begin from, so that it is not begun from twice.
+    the place that a user had the writer begin from, so that it is not begun from twice; `ignored`
+    is the word by which it was made to forget where it was.
     """
 
     writer: str
     source: str
     at: str
     reset: str = ""
+    ignored: str = ""
 
     @property
     def data(self) -> dict[str, str]:
         """What of it stands in the mark."""
         ours = {"writer": self.writer, "source": self.source, "at": self.at, "reset": self.reset}
+        if self.ignored:
+            ours["ignored"] = self.ignored
         return {OURS: json.dumps(ours, separators=(",", ":"), ensure_ascii=False)}
 
     def metadata(self, hudi: str | None) -> dict[str, str]:
@@ -45,6 +50,8 @@ class Checkpoint:
         found = {} if hudi is None else {HUDI_KEY: hudi, HUDI_KEY_OLD: hudi}
         if self.reset:
             found |= {HUDI_RESET: self.reset, HUDI_RESET_OLD: self.reset}
+        if self.ignored:
+            found[HUDI_IGNORE] = self.ignored
         return found
 
 
@@ -56,8 +63,13 @@ def checkpoint_of(data: Mapping[str, str] | str, *, where: str) -> Checkpoint:
         )
     try:
         held = json.loads(data[OURS])
-        names = ("writer", "source", "at", "reset")
-        return Checkpoint(*(str(held[name]) for name in names))
+        return Checkpoint(
+            writer=str(held["writer"]),
+            source=str(held["source"]),
+            at=str(held["at"]),
+            reset=str(held["reset"]),
+            ignored=str(held.get("ignored", "")),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(f"{where}: the checkpoint cannot be read: {error!r}") from error
 
@@ -72,5 +84,7 @@ def check_source(known: Checkpoint, source: str) -> None:
     if known.source != source:
         raise Conflict(
             f"the writer {known.writer!r} has read {known.source}, and is now to read {source}",
-            hint="give each source a writer id of its own (tidelock.streamer.writer.id)",
+            hint="give each source a writer id of its own (tidelock.streamer.writer.id), or say"
+            " where it begins with --checkpoint, --ignore-checkpoint or"
+            " --initial-checkpoint-provider",
         )

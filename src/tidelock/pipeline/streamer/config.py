@@ -113,6 +113,12 @@ KAFKA_PARTITIONS = _ours(
     "source.kafka.partitions", comma_list, None, "partitions of the topic to read; default: all"
 )
 
+CHECKPOINT_PROVIDER_PATH = _hudi(
+    "checkpoint.provider.path",
+    str,
+    None,
+    "where --initial-checkpoint-provider looks: a table, or the folder of Kafka Connect",
+)
 DFS_ROOT = _hudi("source.dfs.root", str, None, "folder whose files are read")
 KAFKA_TOPIC = _hudi("source.kafka.topic", str, None, "topic that is read")
 KAFKA_EVENTS_MAX = _hudi(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ def streamer_session(
 
     from tidelock.engine.spark.session import checked, local_session
 
+    # Spark says what is wrong with a query a second time, as a page of JSON.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
     if _SUBMITTED in os.environ:
         builder = SparkSession.builder.appName(app)
         for name, value in (settings or {}).items():

@@ -12,7 +12,18 @@ from tidelock.pipeline.streamer import config as c
 from tidelock.tableservice.beside import COMPACT_ASYNC
 from tidelock.tableservice.config import COMPACT_INLINE
 
-_OPERATIONS: Final = ("UPSERT", "INSERT", "BULK_INSERT")
+_OPERATIONS: Final = (
+    "UPSERT",
+    "INSERT",
+    "BULK_INSERT",
+    "INSERT_OVERWRITE",
+    "INSERT_OVERWRITE_TABLE",
+)
+_PROVIDERS: Final = (
+    "InitialCheckpointFromAnotherHoodieTimelineProvider",
+    "KafkaConnectHdfsProvider",
+)
+_INSERTS: Final = ("INSERT", "BULK_INSERT")
 _TYPES: Final = ("COPY_ON_WRITE", "MERGE_ON_READ")
 _TABLES: Final = ("hoodie.", "tidelock.", "fs.")
 SOURCES: Final = {
@@ -42,6 +53,9 @@ class Asked:
     schemaprovider_class: str | None = None
     transformer_class: str | None = None
     checkpoint: str | None = None
+    ignore_checkpoint: str | None = None
+    initial_checkpoint_provider: str | None = None
+    filter_dupes: bool = False
     source_limit: int | None = None
     continuous: bool = False
     min_sync_interval_s: float = 0.0
@@ -65,6 +79,30 @@ class Asked:
             )
         if self.source_limit is not None and self.source_limit < 1:
             raise ConfigInvalid(f"--source-limit {self.source_limit} would read nothing")
+        if self.filter_dupes and self.op.upper() not in _INSERTS:
+            raise ConfigInvalid(
+                f"--filter-dupes would leave out what --op {self.op} changes",
+                hint=f"use --op {' or '.join(_INSERTS)} with it",
+            )
+        self._check_provider()
+        self._check_names()
+
+    def _check_provider(self) -> None:
+        named = self.initial_checkpoint_provider
+        if named is None or ":" in named:
+            return
+        if named.rpartition(".")[2].lower() not in {each.lower() for each in _PROVIDERS}:
+            raise ConfigInvalid(
+                f"the checkpoint provider {named} is not known",
+                hint=f"use {', '.join(_PROVIDERS)}, or module:function",
+            )
+        c.CHECKPOINT_PROVIDER_PATH.required(self.properties)
+
+    def _check_names(self) -> None:
+        """Refuse settings of a streamer that are mistakes; those of the table are checked there."""
+        prefixes = (*c.CSV_OPTIONS, *c.JDBC_OPTIONS)
+        ours = {name: value for name, value in self.properties.items() if c.is_streamers(name)}
+        o.check_options({k: v for k, v in ours.items() if not k.startswith(prefixes)})
 
     @property
     def source(self) -> str:
@@ -100,6 +138,8 @@ class Asked:
             found[o.ORDERING.key] = self.source_ordering_field
         if self.table_type is not None:
             found[o.TABLE_TYPE.key] = self.table_type.upper()
+        if self.filter_dupes:
+            found[o.DROP_DUPLICATES.key] = True
         if self.disable_compaction:
             found |= {COMPACT_INLINE.key: False, COMPACT_ASYNC.key: False}
         elif self.continuous:

@@ -27,13 +27,14 @@ from tidelock.pipeline.streamer import config as c
 from tidelock.pipeline.streamer.checkpoint import (
     OURS,
     Checkpoint,
-    check_source,
     checkpoint_of,
     hudi_place,
 )
 from tidelock.pipeline.streamer.decoding import Schemas
+from tidelock.pipeline.streamer.initial import initial_checkpoint
 from tidelock.pipeline.streamer.observing import told_batch
 from tidelock.pipeline.streamer.pace import Pace
+from tidelock.pipeline.streamer.placing import Place, Told, next_place
 from tidelock.pipeline.streamer.quarantine import COUNT_KEY, Quarantine
 from tidelock.pipeline.streamer.reading import Read, reading, without_keys
 from tidelock.pipeline.streamer.schemas import SchemaProvider, arrow_of, schema_provider
@@ -41,7 +42,7 @@ from tidelock.pipeline.streamer.settings import Asked
 from tidelock.pipeline.streamer.sources.contract import Batch, Source
 from tidelock.pipeline.streamer.sources.named import source
 from tidelock.pipeline.streamer.sources.spilling import Spill
-from tidelock.pipeline.streamer.transform import Transformer, transformers
+from tidelock.pipeline.streamer.transform import Transformer, said_by_spark, transformers
 from tidelock.store.address import StoreAddress
 from tidelock.table.keys import KeyRule
 from tidelock.tableservice.table import Table
@@ -56,15 +57,6 @@ _HUDI_COMMITS_MAX: Final = 100
 """How many commits are looked at for the checkpoint of a Hudi streamer that is taken over."""
 
 _SETTLE_TRIES: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a batch begins, and the version that its mark will have."""
-
-    at: str | None
-    version: int
-    reset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +149,12 @@ class Streamer:
             return self._sync()
         except AnalysisException as error:
             raise InvalidInput(
-                f"{self.source.name} cannot be read as it is: {_first_line(error)}",
+                f"{self.source.name} cannot be read as it is: {said_by_spark(error)}",
                 hint="a schema provider or a transformation may say what the columns are",
             ) from error
         except (Py4JError, PySparkException) as error:
             raise Unavailable(
-                f"Spark could not take {self.source.name}: {_first_line(error)}",
+                f"Spark could not take {self.source.name}: {said_by_spark(error)}",
                 hint="nothing of the batch is visible; it is tried again from where it began",
             ) from error
 
@@ -217,16 +209,33 @@ class Streamer:
 
     def _place(self) -> Place:
         """Return where to go on: what the ledger says, unless the user says where to begin."""
-        table, wanted = self._opened(), self.asked.checkpoint or ""
+        table, where = self._opened(), self.asked.target_base_path
         mark = None if table is None else table.mark(self.application)
-        if mark is None:
-            known = wanted or self._begun or (None if table is None else self._left_in_commits())
-            return Place(known, 0, wanted)
-        held = checkpoint_of(mark.data, where=self.asked.target_base_path)
-        check_source(held, self.source.name)
-        if wanted and held.reset != wanted:
-            return Place(wanted, mark.version + 1, wanted)
-        return Place(held.at, mark.version + 1, held.reset)
+        return next_place(
+            self._told,
+            None if mark is None else checkpoint_of(mark.data, where=where),
+            version=0 if mark is None else mark.version + 1,
+            source=self.source.name,
+            anew=lambda: self._begun,
+            first=self._first,
+        )
+
+    @cached_property
+    def _told(self) -> Told:
+        asked = self.asked
+        has_initial = asked.initial_checkpoint_provider is not None
+        return Told(asked.checkpoint or "", asked.ignore_checkpoint or "", has_initial)
+
+    def _first(self) -> str | None:
+        """Return where this writer begins a source that it has not read."""
+        if self._begun is None and self.asked.initial_checkpoint_provider is not None:
+            named = self.asked.initial_checkpoint_provider
+            # Asked once: what it looks at may go on while there is no table to remember this.
+            self._begun = initial_checkpoint(named, self.asked.properties, self.source.name)
+            logger.warning("%s says where to begin: %s", named, self._begun)
+        if self._begun is None and self._opened() is not None:
+            return self._left_in_commits()
+        return self._begun
 
     def _left_in_commits(self) -> str | None:
         """Return the checkpoint of Hudi's own streamer, which this one takes over from.
@@ -255,7 +264,7 @@ class Streamer:
                 keys = KeyRule.of(table.properties).keys
                 found = without_keys(found, keys, malformed_max=most, where=where)
             self._check_schema(table, found)
-            checkpoint = Checkpoint(self.writer_id, where, batch.end, place.reset)
+            checkpoint = Checkpoint(self.writer_id, where, batch.end, place.reset, place.ignored)
             told = self._quarantine.take(
                 found.malformed, writer=self.writer_id, source=where, end=batch.end
             )
@@ -335,8 +344,3 @@ class Streamer:
             return None  # a transformation may call other columns by the same names
         found = table.writer().columns()
         return found if found.names else None
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the head of what Spark writes about an error."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -36,6 +36,12 @@ def transformers(
     return tuple(_transformer(name, settings, ids) for name in comma_list(named or ""))
 
 
+def said_by_spark(error: BaseException) -> str:
+    """Return the head of what Spark writes about an error; some begin with an empty line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:300].rstrip(";")
+
+
 def transformed(rows: DataFrame, chain: Sequence[Transformer]) -> DataFrame:
     """Return the rows after each transformer. Raises: `InvalidInput` for a query that is wrong."""
     for each in chain:
@@ -43,7 +49,7 @@ def transformed(rows: DataFrame, chain: Sequence[Transformer]) -> DataFrame:
             rows = each(rows)
         except (AnalysisException, ParseException) as error:
             raise InvalidInput(
-                f"the transformation cannot be done: {str(error).partition(chr(10))[0][:300]}",
+                f"the transformation cannot be done: {said_by_spark(error)}",
                 hint=f"the rows have the columns {', '.join(rows.columns)}",
             ) from error
     return rows
@@ -51,7 +57,8 @@ def transformed(rows: DataFrame, chain: Sequence[Transformer]) -> DataFrame:
 
 def _transformer(name: str, settings: Mapping[str, object], ids: IdSource) -> Transformer:
     if ":" in name:
-        return _function(name)
+        found: Transformer = function_of(name, "transformer")
+        return found
     match name.rpartition(".")[2].lower():
         case "sqlquerybasedtransformer":
             return _query([c.TRANSFORMER_SQL.required(settings)], ids)
@@ -110,12 +117,12 @@ def _flat_columns(schema: st.StructType, path: str, name: str) -> list[Any]:
     return found
 
 
-def _function(name: str) -> Transformer:
+def function_of(name: str, what: str) -> Any:
+    """Return the function that `module:function` names. Raises: `ConfigInvalid`."""
     module, _, attribute = name.partition(":")
     try:
-        found: Transformer = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigInvalid(
-            f"the transformer {name} cannot be loaded: {error}", hint="write it as module:function"
+            f"the {what} {name} cannot be loaded: {error}", hint="write it as module:function"
         ) from error
-    return found

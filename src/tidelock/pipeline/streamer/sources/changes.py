@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tidelock.base.errors import NotFound
 from tidelock.operation.following import BEFORE_ALL
 from tidelock.operation.frames import scan_frame
 from tidelock.operation.query import changes_scan, point_in_time, snapshot_scan
@@ -61,7 +62,7 @@ class ChangesSource:
         if since is None:
             # Files of old commits may be cleaned, so the past is read as it is now.
             return self._batch(snapshot, None, ends[-1], len(ends), options)
-        begin = point_in_time(since)
+        begin = _completion(since, snapshot)
         later = [end for end in ends if end > begin][:limit]
         if not later:
             return None
@@ -95,3 +96,22 @@ class ChangesSource:
         scan = snapshot_scan(snapshot) if begin is None else changes_scan(snapshot, begin, end)
         frame = scan_frame(self.spark, snapshot, scan, options)
         return Batch(frame, end, taken, None, parse_time(end))
+
+
+def _completion(since: str, snapshot: TableSnapshot) -> str:
+    """Return the time of completion that a checkpoint says, in Hudi's long forms as well."""
+    how, _, time = since.rpartition(":")
+    match how.strip().lower():
+        case "resumefrominstantcompletiontime":
+            return point_in_time(time.strip())
+        case "resumefrominstantrequesttime":
+            asked = time.strip()
+            found = [each for each in snapshot.timeline.writes() if each.requested == asked]
+            if not found:
+                raise NotFound(
+                    f"{snapshot.store.uri} has no write that began at {asked}",
+                    hint="write resumeFromInstantCompletionTime: and a time of completion",
+                )
+            return found[0].completion
+        case _:
+            return point_in_time(since)

@@ -17,6 +17,11 @@ FOLDER: Final = ".hoodie/.tidelock/streamer"
 _NAMED: Final = "stored:"
 
 
+def is_stored(text: str) -> bool:
+    """Tell whether a checkpoint is the name of a file of its table."""
+    return text.startswith(_NAMED)
+
+
 @dataclass
 class Spill:
     """Long texts in the table's store; the name of each follows from what it says."""
