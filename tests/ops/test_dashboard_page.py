@@ -83,6 +83,9 @@ def test_the_timeline_shows_every_instant_and_one_in_full(
     )
     page.until(f"!!document.querySelector('[data-instant=\"{staged.clustering}\"].s-requested')")
     page.until("!!document.querySelector('.bar-row.s-undone')")
+    # Whose writer is not heard of any more is told from who is at work.
+    page.until(f"!!document.querySelector('[data-instant=\"{staged.dead}\"].lost')")
+    assert page.run("document.querySelectorAll('.bar-row.lost').length") == 1
     page.screenshot(PICTURES / "timeline.png")
     page.click("input[type=search]")
     page.type("writer-2")
@@ -92,6 +95,12 @@ def test_the_timeline_shows_every_instant_and_one_in_full(
     page.screenshot(PICTURES / "instant.png")
     page.press("Escape")
     page.until("document.getElementById('drawer').hidden")
+
+
+def test_a_link_to_an_instant_shows_all_of_it(page: Page, url: str, staged: Scene) -> None:
+    page.open(f"{url}#/0/timeline/{staged.dead}")
+    shows(page, "#drawer", "State", "inflight", "Operation", "insert", "Requested", "not yet")
+    shows(page, "#drawer header", staged.dead, "deltacommit")
 
 
 def test_a_committed_instant_tells_what_it_wrote(page: Page, url: str) -> None:
@@ -108,7 +117,7 @@ def test_a_committed_instant_tells_what_it_wrote(page: Page, url: str) -> None:
 def test_services_say_what_they_block(page: Page, url: str, staged: Scene) -> None:
     opened(page, url, "services")
     shows(page, "main", staged.clustering, staged.compaction, "anybody may execute it")
-    shows(page, "main", "are in no other plan", PARTITION, "Nobody waits.")
+    shows(page, "main", "in no other plan", PARTITION, "Nobody waits.")
     shows(page, "main", "Sign in with a token")
     assert page.run("document.querySelectorAll('main button.danger').length") == 0
     page.screenshot(PICTURES / "services.png")

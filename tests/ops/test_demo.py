@@ -47,7 +47,7 @@ def test_the_whole_demo_passes_and_its_commands_work(
 
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
     process = start("demo", "--no-spark", "--no-keep", env={**os.environ, "TMPDIR": str(tmp_path)})
-    eventually(lambda: len(list(tmp_path.glob("*/journals/*.jsonl"))) == 5, within_s=60)
+    eventually(lambda: len(list(tmp_path.glob("*/journals/*.jsonl"))) == 5, within_s=120)
     children = _children(process.pid)
     assert len(children) == 5
     process.send_signal(signal.SIGINT)
@@ -58,11 +58,11 @@ def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_programs_end_when_the_demo_is_killed(tmp_path: Path) -> None:
     process = start("demo", "--no-spark", env={**os.environ, "TMPDIR": str(tmp_path)})
-    eventually(lambda: len(list(tmp_path.glob("*/journals/*.jsonl"))) == 5, within_s=60)
+    eventually(lambda: len(list(tmp_path.glob("*/journals/*.jsonl"))) == 5, within_s=120)
     children = _children(process.pid)
     process.kill()
     end(process)
-    eventually(lambda: not any(is_running(pid) for pid in children), within_s=60)
+    eventually(lambda: not any(is_running(pid) for pid in children), within_s=120)
 
 
 def _children(pid: int) -> list[int]:

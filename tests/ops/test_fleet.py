@@ -147,11 +147,11 @@ def test_a_tally_tells_what_came_since_it_was_last_asked() -> None:
     metrics.time("txn.commit.duration", 40)
     metrics.time("txn.lock.wait", 10)
     metrics.time("store.line.wait", 5)
-    assert (tally.sent(), tally.spent()) == ({"get": 3}, Spent(40, 15))
+    assert (tally.sent(), tally.spent()) == ({"get": 3}, Spent(40, 15, 10))
     metrics.count("store.put")
     metrics.time("store.line.wait", 7)
-    assert (tally.sent(), tally.spent()) == ({"put": 1}, Spent(0, 7))
-    assert (tally.sent(), tally.spent()) == ({}, Spent(0, 0))
+    assert (tally.sent(), tally.spent()) == ({"put": 1}, Spent(0, 7, 0))
+    assert (tally.sent(), tally.spent()) == ({}, Spent(0, 0, 0))
 
 
 def test_a_killed_writer_goes_on_where_it_was_and_a_changed_row_is_found(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_ledger_is_shown_entry_by_entry(tidelock: Program, folder: Path) -> 
     shown = said(tidelock("ledger", "show", str(folder), "--json"))["entries"]
     assert [entry["kind"] for entry in shown] == ["commit", "rollback", "commit"]
     text = tidelock("ledger", "show", str(folder)).out
-    assert "upsert, 1 file groups" in text
+    assert "upsert, 1 file group" in text
     later = said(tidelock("ledger", "show", str(folder), "--after", "1", "--json"))["entries"]
     assert [entry["position"] for entry in later] == [2, 3]
     last = said(tidelock("ledger", "show", str(folder), "--limit", "1", "--json"))["entries"]

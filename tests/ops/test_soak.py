@@ -80,6 +80,19 @@ def test_times_are_told_by_what_they_were_spent_with() -> None:
     assert as_facts(told)["times_ms"]["write"]["median"] == [(1.0, 50.0), (2.0, 70.0)]
 
 
+def test_waiting_for_the_lock_is_told_apart_where_one_was_taken() -> None:
+    curves = Curves(writes=[Written(1.0, 50.0, 20.0, 15.0, 12.0)])
+    without = Told("calm", "", "/t", "0", 60.0, {"ada": "python"}, [], Record(), curves)
+    assert "wait for the lock, median" not in without.numbers
+    assert "no lock: the ledger decides" in as_page(without)
+    told = replace(without, lock="StorageBasedLockProvider")
+    assert told.numbers["wait for the lock, median"] == "12 ms"
+    assert as_facts(told)["times_ms"]["wait for the lock"]["99 %"] == [(1.0, 12.0)]
+    page = as_page(told)
+    assert "around every commit: StorageBasedLockProvider" in page
+    assert "How much of that was for the lock" in page
+
+
 def test_the_machine_tells_what_this_process_uses() -> None:
     import os
 
@@ -144,8 +157,12 @@ def test_a_soak_passes_and_goes_on_where_it_was(tidelock: Program, tmp_path: Pat
     options = ("soak", "--writers", "2", "--folder", folder, "--json")
     first = tidelock(*options, "--minutes", "0.1", "--commits", "1")
     assert first.code == 0, first.out + first.err
-    second = tidelock(*options, "--minutes", "0.2")
+    assert first.facts["lock"] == ""
+    assert "wait for the lock, median" not in first.facts["numbers"]
+    second = tidelock(*options, "--minutes", "0.2", "--lock", "storage")
     assert second.code == 0, second.out + second.err
+    assert second.facts["lock"] == "StorageBasedLockProvider"
+    assert "wait for the lock, median" in second.facts["numbers"]
     before, after = _landed(first.facts), _landed(second.facts)
     assert after > before > 0
     assert second.facts["requests_sent"]["python"]["put"] > after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from tidelock.txn.fold import Fold
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import Heartbeat, Pulse
 from tidelock.txn.transactions import Transactions
+from tidelock.txn.waits import WAITING_FOLDER, Waiter
 
 STORAGE = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
 OCC = "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -112,7 +114,7 @@ def test_an_old_plan_says_what_it_holds_and_who_may_execute_it(
     writer = Writer("2", "deltacommit", "inflight", True, 1, groups=frozenset({group}))
     (found,) = check_plans([plan], [writer])
     assert found.level is Level.NOTE
-    assert "it holds 1 file groups: d/f-0; 1 running writes meet it there" in found.says
+    assert "it holds 1 file group: d/f-0; 1 running write there" in found.says
     assert "tidelock compact" in found.advice
 
 
@@ -262,3 +264,76 @@ def test_a_ledger_ahead_of_the_clock_is_a_problem() -> None:
     (found,) = judged(fold=Fold(position=1, time=format_time(NOW + 60_000)))
     assert found.about == "clock"
     assert "1 min 0 s ahead" in found.says
+
+
+def waits_for(table: tl.Table, owner: str, pid: int, *, waited_ms: int) -> None:
+    said = Waiter(owner, "north", pid, now_ms() - waited_ms, now_ms() + 600_000)
+    path = folder(table) / WAITING_FOLDER / owner
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        json.dumps(
+            {
+                "owner": said.owner,
+                "host": said.host,
+                "pid": said.pid,
+                "since": said.since_epoch_ms,
+                "until": said.until_epoch_ms,
+            }
+        )
+    )
+
+
+def test_who_waits_for_the_lock_is_named_with_who_holds_it(
+    tidelock: Program, table: tl.Table
+) -> None:
+    settings = {**OPTIONS, "hoodie.write.lock.provider": STORAGE}
+    waits_for(table, "ben", 42, waited_ms=36_000_000)
+    waits_for(table, "cleo", 43, waited_ms=2_000)
+    with Transactions(table._store, settings, owner="ada") as transactions:
+        transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
+        with tl.lock(table.uri) as held:
+            ended = tidelock("doctor", table.uri, "--json")
+            found = {f["message"]: f for f in ended.facts["findings"] if f["about"] == "waiting"}
+            assert ended.code == 0
+            (long, short) = found
+            assert "ben (process 42 on north) has waited for the lock for 10 h 0 min" in long
+            assert f"{held.owner} holds it, renewed" in long
+            assert found[long]["level"] == "note"
+            assert "ada (process" in found[long]["advice"]
+            assert "force-release" in found[long]["advice"]
+            assert "cleo (process 43 on north) has waited for the lock for" in short
+            assert found[short]["level"] == "fine"
+    assert any(
+        "nobody holds it at this moment" in f["message"]
+        for f in tidelock("doctor", table.uri, "--json").facts["findings"]
+    )
+
+
+def test_how_long_the_lock_is_held_is_told_where_it_is_audited(
+    tidelock: Program, table: tl.Table
+) -> None:
+    assert tidelock("lock", "audit", table.uri, "enable").code == 0
+    waits_for(table, "ben", 42, waited_ms=90_000)
+    with tl.lock(table.uri) as held:
+        (said,) = (
+            f["message"]
+            for f in tidelock("doctor", table.uri, "--json").facts["findings"]
+            if f["about"] == "waiting"
+        )
+    assert f"{held.owner} has held it for" in said
+
+
+def test_a_lock_of_another_kind_is_asked_who_holds_it(tidelock: Program, table: tl.Table) -> None:
+    provider = f"{STORAGE.rpartition('.')[0]}.FileSystemBasedLockProvider"
+    settings = (f"hoodie.write.lock.provider={provider}", f"hoodie.write.concurrency.mode={OCC}")
+    told = [word for setting in settings for word in ("--prop", setting)]
+    ended = tidelock("doctor", table.uri, "--json", *told)
+    said = {f["about"]: f["message"] for f in ended.facts["findings"]}
+    assert said["lock"] == "FileSystemBasedLockProvider: nobody holds it at this moment"
+    assert said["waiting"] == "nobody says that it waits for the lock"
+    elsewhere = f"{STORAGE.rpartition('.')[0]}.ZookeeperBasedLockProvider"
+    ended = tidelock(
+        "doctor", table.uri, "--json", "--prop", f"hoodie.write.lock.provider={elsewhere}"
+    )
+    said = {f["about"]: f["message"] for f in ended.facts["findings"]}
+    assert "ZookeeperBasedLockProvider could not be asked" in said["lock"]

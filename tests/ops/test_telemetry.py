@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +19,12 @@ from tests.ops import watched
 from tests.ops.program import Program, end, start
 from tests.ops.scene import made, rows
 from tests.ops.watched import Heard, listening
+from tidelock.base.exposition import metric as prometheus
 from tidelock.base.metrics import PROCESS, Metrics
-from tidelock.base.telemetry import span, tell
+from tidelock.base.telemetry import MetricKind, MetricName, span, tell
 from tidelock.lock.alerting import Alert, AlertKind, Alerts, on_alert
 from tidelock.lock.metric_names import METRICS as OF_LOCKS
+from tidelock.lockservice.metric_names import METRICS as OF_LOCK_SERVICES
 from tidelock.ops.pages.events import events_page
 from tidelock.ops.pages.metrics import metrics_page
 from tidelock.ops.telemetry.exporting import push, pushed, served
@@ -29,8 +33,6 @@ from tidelock.ops.telemetry.names import EVENTS, METRICS, SPANS, TABLES
 from tidelock.txn.observing import BEGIN_SPAN, COMMITTED
 
 NAMES = [metric.name for _, metrics in METRICS for metric in metrics]
-SERVICE = [name for name in NAMES if name.startswith("lockservice.")]
-"""Heard in the tests of the lock service, which needs a process of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +86,27 @@ def test_the_wait_for_the_lock_is_a_span_of_its_own(tmp_path: Path) -> None:
     assert "tidelock.lock" in heard.spans
 
 
-def test_metrics_of_the_lock_service_are_named_where_they_are_counted() -> None:
-    source = Path("src/tidelock/lockservice/cell.py").read_text(encoding="utf-8")
-    assert SERVICE
-    assert all(f'"{name}"' in source for name in SERVICE)
+@pytest.fixture(scope="module")
+def served_locks() -> dict[str, float]:
+    """Return the numbers of a lock service at work, as Prometheus is told them."""
+    return asyncio.run(watched.a_lock_service_at_work())
+
+
+@pytest.mark.parametrize("metric", OF_LOCK_SERVICES, ids=lambda metric: metric.name)
+def test_every_metric_of_the_lock_service_is_heard(
+    served_locks: dict[str, float], metric: MetricName
+) -> None:
+    ending = {MetricKind.COUNTER: "_total", MetricKind.TIMER: "_ms_count", MetricKind.GAUGE: ""}
+    assert served_locks[f"{prometheus(metric.name)}{ending[metric.kind]}"] >= 1
+    assert f"| `{metric.name}` |" in metrics_page()
+
+
+def test_no_metric_of_the_lock_service_is_told_that_is_not_in_the_documentation(
+    served_locks: dict[str, float],
+) -> None:
+    told = {prometheus(metric.name) for metric in OF_LOCK_SERVICES}
+    ours = [name for name in served_locks if name.startswith("tidelock_lockservice_")]
+    assert {re.sub(r"_total$|_ms_(count|sum)$", "", name) for name in ours} <= told
 
 
 def test_what_one_component_counts_the_process_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from tests.unit.txn.bench import Bench, draft
 from tests.unit.txn.test_foreign import java_commit
 from tidelock.base.clock import SystemClock
 from tidelock.base.errors import Conflict, HoldingLost, StoreUnreachable, TidelockError
+from tidelock.base.ids import SystemIds
 from tidelock.base.metrics import PROCESS, Metrics
 from tidelock.base.outcome import Unknown
 from tidelock.lock.alerting import Alerts
@@ -23,12 +25,20 @@ from tidelock.lock.lease import Lease
 from tidelock.lock.objects import LOCK_KEY
 from tidelock.lock.record import Record, encode
 from tidelock.lock.renewal import Renewable, Renewals
+from tidelock.lockservice.auth import Principal
+from tidelock.lockservice.cell import Cell
+from tidelock.lockservice.component import Component, LockRequest
+from tidelock.lockservice.exposition import exposition
+from tidelock.lockservice.journal import Journal
+from tidelock.lockservice.resource import KeyPrefix
+from tidelock.lockservice.service import LockService
 from tidelock.operation.report import WriteReport
 from tidelock.ops.telemetry.tracing import tracing
 from tidelock.pipeline.streamer.observing import told_batch
 from tidelock.pipeline.streamer.sync import Synced
 from tidelock.store.contract import Busy, Overwrite, Refused, Unclear
 from tidelock.store.memory import MemoryStore
+from tidelock.store.readback import Patience
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.running import compaction
@@ -244,3 +254,29 @@ def heartbeats(alerts: Alerts | None = None) -> None:
 
 def _observing(alerts: Alerts | None = None) -> Observing:
     return Observing("memory://t", "me", SystemClock(), alerts or Alerts())
+
+
+async def a_lock_service_at_work() -> dict[str, float]:
+    """Grant, renew, end and wait, and return what the service tells Prometheus in the midst."""
+    clock, ids = SystemClock(), SystemIds()
+    metrics = Metrics()
+    journal = Journal(MemoryStore(), ids, Patience(clock=clock, ids=ids))
+    cell = Cell(journal, clock, ids, metrics=metrics)
+    component = Component("s", "lock.tidelock", cell, KeyPrefix(), 30_000)
+    service = LockService({"s": component}, metrics=metrics)
+    async with asyncio.timeout(60):
+        await cell.start()
+        held = await component.try_lock(LockRequest("r", "p"))
+        await component.renew_lock("r", "p", held.lock_id, 5_000)
+        other = await component.try_lock(LockRequest("other", "p"))
+        await component.unlock("other", "p", other.lock_id)
+        waiter = asyncio.create_task(component.lock(LockRequest("r", "q")))
+        with service.waiting(Principal("p")):
+            while not (metrics.counter("lockservice.beats") and cell.desk.waiting):  # noqa: ASYNC110 - states
+                await asyncio.sleep(0.05)
+            told = exposition(service)
+        waiter.cancel()
+        await cell.stop()
+        await asyncio.gather(waiter, return_exceptions=True)
+    lines = [line.rpartition(" ") for line in told.splitlines() if not line.startswith("#")]
+    return {name.partition("{")[0]: float(value) for name, _, value in lines}

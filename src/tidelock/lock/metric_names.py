@@ -1,4 +1,4 @@
-"""Every metric a lock or the lock service emits: its name, its kind and when it moves.
+"""Every metric a lock emits: its name, its kind and when it moves.
 
 Hudi's names mean what they mean there, misleading ones included, so that dashboards made for Hudi
 show ours. `docs/metrics.md` is generated from this list.
@@ -47,21 +47,6 @@ METRICS: tuple[MetricName, ...] = (
     MetricName("alerts.raised", _C, "an alert was raised, of whatever kind", is_hudis=False),
     MetricName(
         "alerts.undelivered", _C, "a webhook or callback did not take an alert", is_hudis=False
-    ),
-    MetricName(
-        "lockservice.beats", _C, "the lock service looked whether another took over", is_hudis=False
-    ),
-    MetricName(
-        "lockservice.journal.batches",
-        _C,
-        "the lock service made a batch of decisions durable",
-        is_hudis=False,
-    ),
-    MetricName(
-        "lockservice.journal.write",
-        _T,
-        "how long that took, in ms; everybody in the batch waits for it",
-        is_hudis=False,
     ),
 )
 

@@ -36,17 +36,6 @@ Spark = Annotated[
     bool, typer.Option("--spark/--no-spark", help="With PySpark writers, or plain Python alone.")
 ]
 
-_LOCKED = {
-    # The shortest lease that Hudi's settings allow, so that a holder's death can be watched.
-    "hoodie.write.lock.storage.validity.timeout.secs": "10",
-    "hoodie.write.lock.storage.renew.interval.secs": "1",
-    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-    "hoodie.clean.failed.writes.policy": "LAZY",
-    "hoodie.write.lock.provider": (
-        "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
-    ),
-}
-
 
 def demo(
     *, seconds: Seconds = 50.0, keep: Keep = True, spark: Spark = True, as_json: Json = False
@@ -63,7 +52,7 @@ def demo(
     from tidelock.ops.demo.board import Board
     from tidelock.ops.demo.director import Director
     from tidelock.ops.demo.plan import WITH_SPARK, WITHOUT_SPARK, Plan
-    from tidelock.ops.fleet.articles import BRISK, Articles
+    from tidelock.ops.fleet.articles import BRISK, LOCKED, Articles
     from tidelock.ops.fleet.crew import Crew
     from tidelock.ops.fleet.member import Role
 
@@ -79,7 +68,7 @@ def demo(
         articles = Articles(
             # Gently: three JVMs start beside the Python programs, perhaps on two cores.
             str(folder / "orders"),
-            options={**BRISK, **_LOCKED},
+            options={**BRISK, **LOCKED},
             pause_ms=250,
             service_pause_ms=1_000,
             deletes=Role.SQL in programs.values(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from rich.text import Text
 
 from tidelock.ops.cli import options
-from tidelock.ops.cli.output import Output, columns, duration, moment
+from tidelock.ops.cli.output import Output, columns, counted, duration, moment
 from tidelock.ops.cli.table_validate import finding_facts, finding_lines
 from tidelock.store.contract import ObjectStore
 from tidelock.store.uri import open_store
@@ -120,7 +121,7 @@ def conflicts(
 ) -> None:
     """Show who was overtaken by whom, in which file groups, and how it ended.
 
-    Writes that were given up or died are shown too, with the reason.
+    Writes that were given up or died are shown too, with the reason. --json has every name in full.
 
     tidelock ledger conflicts s3://lake/orders
     """
@@ -130,7 +131,7 @@ def conflicts(
         found = list(met_in(store, after=after))
         place = store.uri
     output = Output(as_json=as_json)
-    heads = ["position", "time", "instant", "overtaken by", "ended", "file groups", "reason"]
+    heads = ["position", "instant", "overtaken by", "ended", "file groups", "reason"]
     output.result(
         {"uri": place, "conflicts": [_met_facts(met) for met in found]},
         Text(f"{place}  {len(found)} conflicts and roll-backs"),
@@ -201,11 +202,11 @@ def _what(entry: Entry) -> str:
     match entry.fact:
         case Commit(footprint=footprint) | Foreign(footprint=footprint):
             count = len(footprint.written) + len(footprint.replaced)
-            return f"{footprint.deed}, {count} file groups"
+            return f"{footprint.deed}, {counted(count, 'file group')}"
         case Plan(action, targets):
-            return f"{action}, {len(targets)} file groups"
+            return f"{action}, {counted(len(targets), 'file group')}"
         case Adopt(action=action, targets=targets):
-            return f"{action} of a writer without a ledger, {len(targets)} file groups"
+            return f"{action} of a writer without a ledger, {counted(len(targets), 'file group')}"
         case Claim(attempt=attempt):
             return f"attempt {attempt}"
         case Rollback(reason=reason):
@@ -213,7 +214,7 @@ def _what(entry: Entry) -> str:
         case Boundary(position):
             return f"up to {position}"
         case Turn(groups=groups):
-            return f"{len(groups)} file groups"
+            return counted(len(groups), "file group")
         case Undo(action, instants):
             return f"{action} of {', '.join(instants[:3])}" + (" ..." if instants[3:] else "")
         case Release():
@@ -235,10 +236,19 @@ def _met_facts(met: Met) -> dict[str, object]:
 
 
 def _met_row(met: Met) -> list[str]:
-    by = " ".join((*met.overtaken_by, *(f"({owner})" for owner in met.rivals))) or "-"
+    by = " ".join((*met.overtaken_by, *(f"({_brief(owner)})" for owner in met.rivals))) or "-"
     ended = f"committed as {met.ended}" if met.ended else "not committed"
-    groups = " ".join(group_names(met.groups)) or "-"
-    return [str(met.position), met.time, met.instant, by, ended, groups, met.reason]
+    names = [_brief(name) for name in group_names(met.groups)]
+    groups = names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "-"
+    # The rest of the reason names what stands in the other columns.
+    return [str(met.position), met.instant, by, ended, groups, met.reason.rpartition(": ")[2]]
+
+
+def _brief(name: str) -> str:
+    """Return a name with the first part of each UUID in it, which tells them apart."""
+    return re.sub(
+        r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(-\d+)?", r"\1", name
+    )
 
 
 def _writer_facts(writer: Writer) -> dict[str, object]:

@@ -96,6 +96,11 @@ def duration(duration_ms: float) -> str:
     return f"{seconds} s"
 
 
+def counted(count: int, thing: str) -> str:
+    """Return how many things there are: 1 file group, 2 file groups."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def moment(epoch_ms: int) -> str:
     """Return a wall time in UTC; far ones, which no calendar reaches, as their number."""
     try:

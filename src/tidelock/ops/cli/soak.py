@@ -15,6 +15,7 @@ from rich.text import Text
 from tidelock.base.clock import SystemClock
 from tidelock.base.errors import InvalidInput
 from tidelock.base.ids import SeededIds
+from tidelock.lock.config import PROVIDER
 from tidelock.ops.cli import options
 from tidelock.ops.cli.output import Output
 from tidelock.ops.cli.stopping import Stopping
@@ -51,6 +52,15 @@ Commits = Annotated[
     int,
     typer.Option("--commits", metavar="N", min=0, help="Fail with fewer writes than this."),
 ]
+Lock = Annotated[
+    str,
+    typer.Option(
+        "--lock",
+        metavar="PROVIDER",
+        help="Take the table's lock around every commit, as beside Java's writers: `storage`,"
+        " or the class of a provider.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Decides rows and faults.")]
 
 
@@ -63,6 +73,7 @@ def soak(
     folder: Folder = None,
     seed: Seed = 1,
     commits: Commits = 0,
+    lock: Lock = "",
     props: options.Props = None,
     props_file: options.PropsFile = None,
     as_json: options.Json = False,
@@ -89,7 +100,7 @@ def soak(
     output = Output(as_json=as_json)
     home = folder or Path(tempfile.mkdtemp(prefix="tidelock-soak-"))
     home.mkdir(parents=True, exist_ok=True)
-    given = _settings(props, props_file)
+    given = _settings(props, props_file, lock)
     with Stopping(), opened(store, home, given, faulty=chosen.store_faults, seed=seed) as place:
         articles = Articles(
             place.uri,
@@ -119,6 +130,7 @@ def soak(
             run.curves,
             dict(place.requests),
             dict(place.faults),
+            (PROVIDER.value(given) or "").rpartition(".")[2],
         )
     _tell(told, home, output)
     raise typer.Exit(0 if told.passed else 1)
@@ -150,6 +162,11 @@ def _tell(told: Told, home: Path, output: Output) -> None:
     )
 
 
-def _settings(props: Sequence[str] | None, props_file: Path | None) -> dict[str, str]:
+def _settings(props: Sequence[str] | None, props_file: Path | None, lock: str) -> dict[str, str]:
+    from tidelock.ops.fleet.articles import LOCKED
+
     given = options.given_settings(props, props_file)
-    return {name: str(value) for name, value in given.items()}
+    chosen = dict(LOCKED) if lock else {}
+    if lock not in ("", "storage"):
+        chosen[PROVIDER.key] = lock
+    return {**chosen, **{name: str(value) for name, value in given.items()}}

@@ -51,7 +51,7 @@ def status(
     try:
         seen = inspect_lock(store, target.lease, target.clock)
         audited = is_enabled(store)
-        since = _held_since(store, seen) if audited else None
+        since = held_since(store, seen) if audited else None
     finally:
         store.close()
     shown: dict[str, object] = {
@@ -132,7 +132,7 @@ def _rows(seen: Inspection, since: int | None, uri: str) -> list[tuple[str, str 
     return rows
 
 
-def _held_since(store: ObjectStore, seen: Inspection) -> int | None:
+def held_since(store: ObjectStore, seen: Inspection) -> int | None:
     """Return when the holding began, which only the audit files know."""
     if seen.record is None or seen.record.expired:
         return None

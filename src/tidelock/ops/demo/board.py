@@ -84,6 +84,8 @@ def _summary(scene: Scene) -> str:
         for actor in scene.actors.values()
         if actor.role in _WRITERS
     )
+    if not scene.record.landed:
+        return "the programs are starting"
     return f"writes: {steps}; {scene.solved} conflicts solved"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tidelock.base.errors import DataCorrupt, Kind, TidelockError
-from tidelock.ops.cli.output import duration
+from tidelock.ops.cli.output import counted, duration
 from tidelock.ops.doctor.findings import Cure, Finding, Level, fine, note, problem
 from tidelock.ops.validate.findings import Finding as Flaw
 from tidelock.ops.validate.findings import Severity
@@ -57,8 +57,9 @@ def check_plans(services: Sequence[PendingService], writers: Sequence[Writer]) -
 
 def _plan(plan: PendingService, writers: Sequence[Writer]) -> Finding:
     met = [w for w in writers if w.instant != plan.instant and w.groups & plan.groups]
-    held = f"it holds {len(plan.groups)} file groups: {_some(plan.groups)}" if plan.groups else ""
-    with_whom = f"; {len(met)} running writes meet it there" if met else ""
+    groups = counted(len(plan.groups), "file group")
+    held = f"it holds {groups}: {_some(plan.groups)}" if plan.groups else ""
+    with_whom = f"; {counted(len(met), 'running write')} there" if met else ""
     says = f"{plan.action} {plan.instant}, {duration(plan.age_ms)} old, {plan.next_step}; "
     says += f"{held or 'it holds no file group'}{with_whom}"
     if plan.alive:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
 from tidelock.base.ids import IdSource
-from tidelock.lock.config import PROVIDER, LockSettings
-from tidelock.lockproviders.registry import PROVIDERS, STORAGE
-from tidelock.ops.doctor import examining, settings_checks, store_checks, table_checks
-from tidelock.ops.doctor.findings import Cure, Examination, Finding, note
+from tidelock.lock.config import BASE_PATH, PROVIDER, LockSettings
+from tidelock.lock.inspect import Inspection
+from tidelock.lockproviders.registry import PROVIDERS, STORAGE, open_provider
+from tidelock.ops.cli.status import held_since
+from tidelock.ops.doctor import examining, lock_checks, settings_checks, store_checks, table_checks
+from tidelock.ops.doctor.findings import Cure, Examination, Finding, fine, note
 from tidelock.ops.validate.validating import validate
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.listing import list_files
@@ -22,9 +24,11 @@ from tidelock.tableservice.overview import services_of
 from tidelock.tableservice.removing import remove_expired
 from tidelock.txn.effects import World
 from tidelock.txn.fold import Fold
+from tidelock.txn.heartbeat import Pulse
 from tidelock.txn.reading import load
 from tidelock.txn.recovery import survey
 from tidelock.txn.transactions import Transactions
+from tidelock.txn.waits import waiters
 from tidelock.txn.writers import entries, writer_of
 
 _JAVA_LIFE_MS: Final = 600_000
@@ -103,13 +107,58 @@ def _of_table(patient: Patient) -> Iterator[Finding]:
 def _lock(patient: Patient) -> Examination:
     name = PROVIDER.value(patient.settings)
     if name is not None and PROVIDERS.get(name) != STORAGE:
-        says = f"{PROVIDER.key} = {name} is not the storage lock and was not looked at"
-        return Examination((note("lock", says, "see `tidelock lock status`"),))
+        return Examination(tuple(_other_lock(patient, name.rpartition(".")[2])))
     try:
         lease = LockSettings.read(patient.settings).lease
     except TidelockError:
         lease = LockSettings.read({}).lease
-    return examining.examine(patient.store, lease, patient.clock, patient.ids)
+    found = examining.examine(patient.store, lease, patient.clock, patient.ids)
+    return replace(found, findings=(*found.findings, *_waiting(patient, found.seen)))
+
+
+def _waiting(patient: Patient, seen: Inspection | None) -> list[Finding]:
+    """Return who waits for the storage lock; nothing where nobody has ever taken it."""
+    if seen is None or not seen.exists:
+        return []
+    try:
+        return list(
+            _line(patient, lock_checks.storage_holding(seen, held_since(patient.store, seen)))
+        )
+    except TidelockError as error:
+        return [store_checks.refused("waiting", "it could not be looked at", error)]
+
+
+def _other_lock(patient: Patient, name: str) -> Iterator[Finding]:
+    """Ask a lock of another kind who holds it."""
+    try:
+        provider = open_provider({BASE_PATH.key: patient.store.uri, **patient.settings})
+        try:
+            holder = provider.holder()
+        finally:
+            provider.close()
+        holding = lock_checks.holder_holding(holder, patient.clock.now().wall_epoch_ms)
+        yield fine("lock", f"{name}: {holding}")
+        if holder is not None and holder.waiters is not None:
+            yield fine("waiting", f"{holder.waiters} in its queue")
+        else:
+            yield from _line(patient, holding)
+    except TidelockError as error:
+        yield note("lock", f"{name} could not be asked: {error}", "see `tidelock lock status`")
+
+
+def _line(patient: Patient, holding: str) -> Iterator[Finding]:
+    now_epoch_ms = patient.clock.now().wall_epoch_ms
+    waiting = waiters(patient.store, now_epoch_ms)
+    pulses: Mapping[str, Pulse] = {}
+    if waiting:
+        world = World(patient.store, patient.clock, patient.ids)
+        seen = world.perform(survey(patient.properties.timeline_folder))
+        pulses = {
+            instant: pulse
+            for instant, pulse in seen.pulses.items()
+            if seen.is_alive(instant, otherwise_ms=_JAVA_LIFE_MS)
+        }
+    yield from lock_checks.check_waiting(holding, waiting, pulses, now_epoch_ms)
 
 
 def _swept(patient: Patient, fold: Fold) -> list[str]:

@@ -26,6 +26,18 @@ BRISK: Final = {
     "hoodie.compact.inline.max.delta.commits": "5",
 }
 
+LOCKED: Final = {
+    # What Hudi asks of several writers, with the shortest lease that its settings allow: a holder
+    # that was killed is in the way for seconds.
+    "hoodie.write.lock.provider": (
+        "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
+    ),
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.storage.validity.timeout.secs": "10",
+    "hoodie.write.lock.storage.renew.interval.secs": "1",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Articles:

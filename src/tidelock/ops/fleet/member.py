@@ -106,6 +106,7 @@ class Member:
                 took_ms=took_ms,
                 commit_ms=spent.commit_ms,
                 wait_ms=spent.wait_ms,
+                lock_ms=spent.lock_ms,
                 rebases=rebases,
             )
             number = applied.mark.version + 1

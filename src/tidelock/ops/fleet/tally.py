@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from tidelock.base.metrics import PROCESS, Metrics, Snapshot, Timer
 from tidelock.store.metric_names import VERBS
 
-_WAITS: Final = ("txn.lock.wait", "store.line.wait")
+_LOCK, _LINE = "txn.lock.wait", "store.line.wait"
 """Waiting for others: for the table's lock, or in line with those on the same machine."""
 
 
@@ -18,6 +17,8 @@ class Spent:
 
     commit_ms: int
     wait_ms: int
+    lock_ms: int
+    """The part of the waiting that was for the table's lock."""
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class Tally:
         """Return how long commits and waits took since the last call."""
         seen = self.metrics.snapshot()
         commit_ms = self._more(seen, "txn.commit.duration")
-        return Spent(commit_ms, sum(self._more(seen, name) for name in _WAITS))
+        lock_ms = self._more(seen, _LOCK)
+        return Spent(commit_ms, lock_ms + self._more(seen, _LINE), lock_ms)
 
     def _more(self, seen: Snapshot, name: str) -> int:
         total_ms = seen.timers.get(name, Timer()).total_ms

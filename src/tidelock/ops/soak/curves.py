@@ -35,6 +35,8 @@ class Written(NamedTuple):
     took_ms: float
     commit_ms: float = 0.0
     wait_ms: float = 0.0
+    lock_ms: float = 0.0
+    """The part of the waiting that was for the table's lock."""
 
 
 @dataclass(slots=True)

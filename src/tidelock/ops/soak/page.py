@@ -25,8 +25,8 @@ _KINDS: Final = {
     "reader": "readers",
 }
 _WAITS: Final = (
-    '<p class="sub">For the table\'s lock where one is configured, otherwise in line: on one'
-    " machine those who would undo each other's work go one by one.</p>"
+    '<p class="sub">For the table\'s lock where one is configured, and in line: on one machine'
+    " those who would undo each other's work go one by one.</p>"
 )
 
 _STYLE: Final = """
@@ -73,9 +73,15 @@ def as_page(told: Told) -> str:
         f"<title>Soak: {escape(told.scenario)}</title><style>{_STYLE}</style>"
         f'<h1>Soak: {escape(told.scenario)} <span class="verdict {verdict[0]}">{verdict[1]}</span>'
         f'</h1><p class="sub">{escape(told.says)}<br>{escape(told.place)}, tidelock'
-        f" {escape(told.version)}<br>{escape(programs)}</p>"
+        f" {escape(told.version)}<br>{escape(programs)}<br>{escape(_locking(told))}</p>"
         f'<div class="facts">{cards}</div>{sections}</html>\n'
     )
+
+
+def _locking(told: Told) -> str:
+    if not told.lock:
+        return "no lock: the ledger decides"
+    return f"with the table's lock around every commit: {told.lock}"
 
 
 def _sections(told: Told) -> list[tuple[str, str]]:
@@ -91,6 +97,7 @@ def _sections(told: Told) -> list[tuple[str, str]]:
         ("How long a write took", _times(told, TIMES["write"], harms)),
         ("How long its commits took", _times(told, TIMES["commit"], harms)),
         ("How long it waited for others", _WAITS + _times(told, TIMES["wait for others"], harms)),
+        *_for_the_lock(told, harms),
         ("Storage requests a second", plot(asked, unit="/s", marks=harms)),
         ("Storage requests of a write", plot(each, unit="")),
         ("Memory", plot(_curve(curves, lambda s: s.memory_mb), unit="MB") + _programs(told)),
@@ -103,6 +110,13 @@ def _sections(told: Told) -> list[tuple[str, str]]:
     if curves.harms:
         found.append(("What was done to the programs", _harms(curves.harms)))
     return found
+
+
+def _for_the_lock(told: Told, marks: Sequence[float]) -> list[tuple[str, str]]:
+    if not told.lock:
+        return []
+    waited = _times(told, TIMES["wait for the lock"], marks)
+    return [("How much of that was for the lock", waited)]
 
 
 def _times(told: Told, of: Callable[[Written], float], marks: Sequence[float]) -> str:

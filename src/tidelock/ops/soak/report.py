@@ -18,8 +18,9 @@ TIMES: Final[Mapping[str, Callable[[Written], float]]] = {
     "write": lambda write: write.took_ms,
     "commit": lambda write: write.commit_ms,
     "wait for others": lambda write: write.wait_ms,
+    "wait for the lock": lambda write: write.lock_ms,
 }
-"""What a write spends its time with: all of it, its commits, and waiting for lock or line."""
+"""What a write spends its time with: all of it, its commits, waiting for lock or line, for both."""
 
 _SUMS: Final = (("median", 0.5), ("99 %", 0.99))
 _DONE: Final = {
@@ -46,6 +47,8 @@ class Told:
     curves: Curves
     requests: Mapping[str, int] = field(default_factory=dict)
     store_faults: Mapping[str, int] = field(default_factory=dict)
+    lock: str = ""
+    """The provider of the table's lock; "" if none was taken."""
 
     @property
     def passed(self) -> bool:
@@ -66,7 +69,12 @@ class Told:
     def times(self) -> dict[str, list[float]]:
         """How long each write took, in ms, by what it spent the time with."""
         writes = self.curves.writes
-        return {name: [of(write) for write in writes] for name, of in TIMES.items()}
+        return {name: [of(write) for write in writes] for name, of in self.spent.items()}
+
+    @property
+    def spent(self) -> Mapping[str, Callable[[Written], float]]:
+        """What writes could spend their time with."""
+        return {n: of for n, of in TIMES.items() if self.lock or n != "wait for the lock"}
 
     @property
     def requests_per_commit(self) -> float:
@@ -118,6 +126,7 @@ def as_facts(told: Told) -> dict[str, Any]:
         "violations": told.violations,
         "scenario": told.scenario,
         "place": told.place,
+        "lock": told.lock,
         "version": told.version,
         "elapsed_s": round(told.elapsed_s, 1),
         "programs": dict(told.programs),
@@ -136,7 +145,7 @@ def as_facts(told: Told) -> dict[str, Any]:
         "commits_per_s": told.whole(curves.commits_per_s(size_s)),
         "times_ms": {
             name: {at: curves.times_ms(size_s, q, of) for at, q in QUANTILES.items()}
-            for name, of in TIMES.items()
+            for name, of in told.spent.items()
         },
         "requests_per_s": curves.requests_per_s(size_s),
         "requests_per_commit": curves.requests_per_commit(size_s, WRITERS),

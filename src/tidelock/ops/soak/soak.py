@@ -123,7 +123,9 @@ class Soak:
         for noted in self.crew.fresh():
             self.record.take(noted)
             if noted.did == "wrote":
-                times = (noted.facts[name] for name in ("took_ms", "commit_ms", "wait_ms"))
+                times = (
+                    noted.facts[name] for name in ("took_ms", "commit_ms", "wait_ms", "lock_ms")
+                )
                 self.curves.writes.append(Written(at_s, *times))
             elif noted.did == "asked":
                 self.curves.asked(at_s, self.programs[noted.name].value, noted.facts)

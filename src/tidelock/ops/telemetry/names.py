@@ -6,6 +6,7 @@ from typing import Final
 
 from tidelock.base.telemetry import EventName, MetricKind, MetricName, SpanName
 from tidelock.lock import alerting, metric_names
+from tidelock.lockservice import metric_names as of_lock_services
 from tidelock.operation import observing as of_operations
 from tidelock.pipeline.streamer import observing as of_streamers
 from tidelock.store import metric_names as of_stores
@@ -33,6 +34,7 @@ TABLES: Final = tuple(
 
 METRICS: Final[tuple[tuple[str, tuple[MetricName, ...]], ...]] = (
     ("Locks", metric_names.METRICS),
+    ("Lock service", of_lock_services.METRICS),
     ("Stores", of_stores.METRICS),
     ("Transactions", of_transactions.METRICS),
     ("Writes and reads", of_operations.METRICS),

@@ -6,17 +6,23 @@ import { conflictTable } from "./overview.js";
 import { call } from "./state.js";
 
 export async function show(drawer, state, requested, { open, close }) {
-  const row = state.instants.get(requested);
   drawer.hidden = false;
-  const head = h("header", {}, h("h2", { class: "mono" }, requested), row ? kind(row.action, row.state) : null, h("button", { type: "button", class: "plain", style: { "margin-left": "auto" }, onclick: close, "aria-label": "Close" }, "✕"));
+  drawer.dataset.instant = requested;
+  const what = h("span", {});
+  const head = h("header", {}, h("h2", { class: "mono" }, requested), what, h("button", { type: "button", class: "plain", style: { "margin-left": "auto" }, onclick: close, "aria-label": "Close" }, "✕"));
   fill(drawer, head, h("p", { class: "empty" }, "Reading…"));
   let found;
   try {
     found = await call(`${state.path}/instants/${requested}`);
+    // Whoever follows a link comes here before anything is known of the table.
+    await state.ready;
   } catch (error) {
     fill(drawer, head, h("p", { class: "wrap" }, error.message));
     return;
   }
+  if (drawer.dataset.instant !== requested) return;
+  const row = state.instants.get(requested);
+  if (row) fill(what, kind(row.action, row.state));
   fill(drawer, head, summary(row, found), states(found), heartbeat(found), plan(found), wrote(found), ledger(found, open), conflicts(found, open), writing(found));
 }
 

@@ -57,6 +57,10 @@ export function number(count) {
   return count === null || count === undefined ? "–" : count.toLocaleString("en-GB");
 }
 
+export function counted(count, thing) {
+  return `${number(count)} ${thing}${count === 1 ? "" : "s"}`;
+}
+
 // Owners are UUIDs: the first part tells them apart, the rest is a tip.
 export function owner(name) {
   if (!name) return h("span", { class: "faint" }, "–");

@@ -6,7 +6,8 @@ import { clock, day, duration, kind, now, owner, safe } from "./format.js";
 const ROW = 24, AXIS = 24;
 
 export class Gantt {
-  constructor({ height, onchoose, minimap = false }) {
+  constructor({ height, onchoose, minimap = false, isLost = () => false }) {
+    this.isLost = isLost;
     this.rows = [];
     this.pool = new Map();
     this.onchoose = onchoose;
@@ -78,13 +79,15 @@ export class Gantt {
 
   fillRow(node, row, at) {
     node.style.setProperty("transform", `translateY(${at * ROW}px)`);
-    node.className = `bar-row k-${safe(row.action)} s-${safe(row.state)}${row.requested === this.chosen ? " chosen" : ""}`;
+    const lost = row.until === null && this.isLost(row.requested);
+    node.className = `bar-row k-${safe(row.action)} s-${safe(row.state)}${lost ? " lost" : ""}${row.requested === this.chosen ? " chosen" : ""}`;
     node.dataset.instant = row.requested;
-    if (node.seen !== row) {
+    if (node.seen !== row || node.lost !== lost) {
       node.seen = row;
+      node.lost = lost;
       node.parts.time.textContent = row.from === null ? row.requested : clock(row.from);
       fill(node.parts.kind, kind(row.action, row.state));
-      node.parts.op.textContent = operation(row);
+      node.parts.op.textContent = lost ? "no heartbeat" : operation(row);
       fill(node.parts.who, owner(row.owner));
       node.title = `${row.requested} ${row.action} ${row.state}${row.rebased ? `, overtaken ${row.rebased} times before` : ""}`;
     }

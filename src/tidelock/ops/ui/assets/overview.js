@@ -2,7 +2,7 @@
 
 import { actionButton } from "./actions.js";
 import { fill, h, panel, tableOf } from "./dom.js";
-import { ago, bytes, duration, kind, moment, now, number, owner, stamp } from "./format.js";
+import { ago, bytes, counted, duration, kind, moment, now, number, owner, stamp } from "./format.js";
 import { Gantt } from "./gantt.js";
 import { bars, latencies } from "./plots.js";
 import { percentile } from "./state.js";
@@ -10,7 +10,7 @@ import { percentile } from "./state.js";
 export function overview(context) {
   const { state, open, session } = context;
   const head = h("div", { class: "head" }), tiles = h("dl", { class: "tiles" });
-  const gantt = new Gantt({ height: "342px", onchoose: open });
+  const gantt = new Gantt({ height: "342px", onchoose: open, isLost: (instant) => isLost(state, instant) });
   const recent = panel("Latest instants", "w8");
   fill(recent.body, gantt.node).className = "fills";
   const writers = panel("Live writers", "w4"), lock = panel("Table lock", "w4");
@@ -40,7 +40,7 @@ export function overview(context) {
       for (const [name, act] of Object.entries(draw)) if (changed.has(name)) act();
       if (summed.some((name) => changed.has(name))) fill(tiles, tileNodes(state));
     },
-    tick() { gantt.later(); const soon = state.sections.lock; if (soon?.valid_until) fill(lock.body, lockNode(soon, session(), context)); },
+    tick() { gantt.later(); drawWriters(writers, state, open); fill(tiles, tileNodes(state)); const soon = state.sections.lock; if (soon?.valid_until) fill(lock.body, lockNode(soon, session(), context)); },
   };
 }
 
@@ -74,6 +74,11 @@ function tile(name, value, below, unit = "") {
   return h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, unit && [" ", h("small", {}, unit)]), h("p", { class: "cut" }, below));
 }
 
+// A write that has begun, and whose writer is not heard of any more.
+export function isLost(state, instant) {
+  return (state.sections.writers ?? []).some((writer) => writer.instant === instant && !isAlive(writer));
+}
+
 export function isAlive(each) {
   return each.beat !== null && now() - each.beat <= each.life;
 }
@@ -93,7 +98,7 @@ function writerNode(writer, open) {
       kind(writer.action, writer.state), h("span", { class: "muted cut" }, writer.operation.toLowerCase()), owner(writer.owner),
       h("span", { class: `pill ${alive ? "good" : "bad"}` }, alive ? "alive" : "no heartbeat")),
     h("div", { class: "muted cut" }, writer.host ? `${writer.host} pid ${writer.pid} · ` : "", writer.beat === null ? "no heartbeat file" : ["heartbeat ", ago(writer.beat)],
-      writer.group_count ? ` · ${writer.group_count} file groups` : ""),
+      writer.group_count ? ` · ${counted(writer.group_count, "file group")}` : ""),
     h("div", { class: "meter", title: "age of the heartbeat against its life" }, h("i", { class: level, style: { width: `${share * 100}%` } })));
 }
 
@@ -124,7 +129,7 @@ export function serviceList(state, open) {
   if (!plans.length) return h("p", { class: "empty" }, "No plan waits.");
   return h("div", { class: "stack" }, plans.slice(0, 6).map((plan) => h("div", {},
     h("div", { class: "row" }, kind(plan.action, plan.state), h("button", { type: "button", class: "plain mono", onclick: () => open(plan.instant) }, plan.instant)),
-    h("div", { class: "muted" }, plan.next_step, ` · ${plan.group_count} file groups`, plan.meets.length ? ` · meets ${plan.meets.length} running writes` : ""))));
+    h("div", { class: "muted" }, plan.next_step, ` · ${counted(plan.group_count, "file group")}`, plan.meets.length ? ` · meets ${plan.meets.length} running writes` : ""))));
 }
 
 export function ledgerTable(entries, open, { brief = false } = {}) {

@@ -9,7 +9,7 @@ const across = (width) => (share) => LEFT + share * (width - LEFT - RIGHT);
 
 // Drawn at the width it is shown at, so that letters keep their shape.
 function frame(label, from, until, width) {
-  const x = across(width), count = Math.max(1, Math.min(5, Math.floor((width - LEFT) / 110)));
+  const x = across(width), count = Math.max(1, Math.min(5, Math.floor((width - LEFT) / (until - from < 5000 ? 170 : 110))));
   const ticks = Array.from({ length: count + 1 }, (_, at) => at / count).map((share) => {
     const at = from + (until - from) * share;
     const text = until - from > 2 * 86_400_000 ? day(at) : clock(at, { millis: until - from < 5000 });

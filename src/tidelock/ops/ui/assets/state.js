@@ -27,6 +27,7 @@ export class TableState {
     this.sections = {};
     this.boot = "";
     this.version = 0;
+    this.ready = new Promise((done) => { this.loaded = done; });
   }
 
   // Ask for what is new; return the names of what changed.
@@ -61,6 +62,7 @@ export class TableState {
     }
     this.boot = boot;
     this.version = version;
+    this.loaded();
     return changed;
   }
 

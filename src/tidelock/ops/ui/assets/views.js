@@ -2,15 +2,15 @@
 
 import { actionButton } from "./actions.js";
 import { fill, h, panel, tableOf } from "./dom.js";
-import { ago, bytes, clock, duration, kind, moment, now, number, owner, stamp } from "./format.js";
+import { ago, bytes, clock, counted, duration, kind, moment, now, number, owner, stamp } from "./format.js";
 import { Gantt } from "./gantt.js";
-import { conflictTable, isAlive, ledgerTable } from "./overview.js";
+import { conflictTable, isAlive, isLost, ledgerTable } from "./overview.js";
 import { bars } from "./plots.js";
 import { call } from "./state.js";
 
 export function timeline({ state, open }) {
   const view = panel("Timeline", "w12");
-  const gantt = new Gantt({ height: "max(320px, calc(100vh - 196px))", onchoose: open, minimap: true });
+  const gantt = new Gantt({ height: "max(320px, calc(100vh - 196px))", onchoose: open, minimap: true, isLost: (instant) => isLost(state, instant) });
   const words = h("input", { type: "search", placeholder: "instant, writer, operation…", "aria-label": "Filter", oninput: () => draw() });
   const which = h("select", { "aria-label": "State", onchange: () => draw() }, [["", "all states"], ["running", "running"], ["completed", "completed"], ["undone", "undone"]].map(([value, text]) => h("option", { value }, text)));
   const action = h("select", { "aria-label": "Action", onchange: () => draw() }, h("option", { value: "" }, "all actions"));
@@ -72,7 +72,7 @@ export function services(context) {
 }
 
 function blocks(plan) {
-  const said = [h("div", {}, `${number(plan.group_count)} file groups are in no other plan and are not cleaned; nothing after it is archived`)];
+  const said = [h("div", {}, `${counted(plan.group_count, "file group")}: in no other plan, and not cleaned; nothing after it is archived`)];
   if (plan.meets.length) said.push(h("div", {}, "Running writes on the same file groups: ", plan.meets.map((each) => [owner(each.owner), ` ${each.operation} `])));
   return [...said, groupNames(plan)];
 }
@@ -108,6 +108,7 @@ export { conflictTable };
 export function files({ state }) {
   const depth = panel("Log files per file group", "w4"), space = panel("Bytes by partition", "w8"), list = panel("Partitions", "w12");
   let sort = "partition", order = 1, found = null, position = -1;
+  space.more.replaceChildren(h("span", { class: "legend" }, h("span", { class: "kind k-commit" }, h("i", { class: "dot" }), "base files"), h("span", { class: "kind k-compaction" }, h("i", { class: "dot" }), "log files")));
 
   async function load() {
     const at = state.sections.table?.position ?? 0;
@@ -126,9 +127,9 @@ export function files({ state }) {
       rows.slice(0, 500).map((each) => h("tr", {}, h("td", { class: "wrap" }, each.partition || h("span", { class: "faint" }, "(not partitioned)")), ...heads.slice(1).map(([name]) => h("td", { class: "num" }, /bytes|est$/.test(name) ? bytes(each[name]) : name === "log_depth" && each[name] > 10 ? h("span", { class: "pill warn" }, each[name]) : number(each[name]))))), "The table has no files.")).className = "flush";
     const largest = found.partitions.slice().sort((a, b) => b.base_bytes + b.log_bytes - a.base_bytes - a.log_bytes).slice(0, 8);
     fill(space.body, largest.length ? h("div", { class: "stack" }, largest.map((each) => h("div", {}, h("div", { class: "row" }, h("span", { class: "cut" }, each.partition || "(not partitioned)"), h("span", { class: "muted" }, `${bytes(each.base_bytes)} base, ${bytes(each.log_bytes)} log`)),
-      h("div", { class: "meter" }, h("i", { style: { width: `${((each.base_bytes + each.log_bytes) / most) * 100}%` } }))))) : h("p", { class: "empty" }, "The table has no files."));
+      h("div", { class: "meter" }, h("i", { class: "base", style: { width: `${(each.base_bytes / most) * 100}%` } }), h("i", { class: "log", style: { width: `${(each.log_bytes / most) * 100}%` } }))))) : h("p", { class: "empty" }, "The table has no files."));
     const ranges = depthRanges(found.depths), top = Math.max(1, ...ranges.map(([, groups]) => groups));
-    fill(depth.body, h("div", { class: "stack" }, ranges.map(([name, groups, deep]) => h("div", {}, h("div", { class: "row" }, h("span", {}, name), h("span", { class: "muted" }, `${number(groups)} file groups`)),
+    fill(depth.body, h("div", { class: "stack" }, ranges.map(([name, groups, deep]) => h("div", {}, h("div", { class: "row" }, h("span", {}, name), h("span", { class: "muted" }, counted(groups, "file group"))),
       h("div", { class: "meter" }, h("i", { class: deep ? "warn" : "", style: { width: `${(groups / top) * 100}%` } }))))));
   }
   const failed = (error) => fill(list.body, h("p", { class: "empty wrap" }, error.message));
