@@ -40,7 +40,7 @@ check: lint types imports tidy ## Run ruff, mypy, import-linter and the tidy tes
 bench: setup ## Measure against raw storage and against other lock systems, side by side
 	@$(PYTHON_VENV) -m benchmarks $(ARGS)
 
-bench-peers: setup ## Load, change and read TPC-H rows beside Hudi, Delta, Iceberg, DuckLake … (ARGS="--scale 1 --rounds 2")
+bench-peers: setup ## Load, change and read TPC-H rows beside Hudi, Delta, Iceberg, DuckLake … (ARGS="--course goals --scale 1 --rounds 1")
 	@scripts/java.sh
 	@$(PYTHON_VENV) -m benchmarks.lakes --keep $(ARGS)
 

@@ -1,8 +1,9 @@
-"""Measure: `python -m benchmarks [--keep] [PART ...]`, parts as in `benchmarks.suite.PARTS`.
+"""Measure: `python -m benchmarks [--keep | --page] [PART ...]`, parts as in `suite.PARTS`.
 
 Without parts everything is measured, the results are kept in `benchmarks/results/`, and
 docs/performance.md is written from them. With parts the tables are only printed; with `--keep` they
-also take the place of the same parts in the newest results, and on the page.
+also take the place of the same parts in the newest results, and on the page. With `--page` nothing
+is measured: the page is written from the newest results.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.kept import joined, keep
+from benchmarks.kept import joined, keep, newest, write_page
 from benchmarks.page import tables
 from benchmarks.suite import PARTS, begin
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the named parts, or all; return the exit code."""
+    if "--page" in arguments:
+        if (kept := newest()) is not None:
+            write_page(kept)
+        return 0
     keeps = "--keep" in arguments
     names = [each for each in arguments if each != "--keep"]
     unknown = sorted(set(names) - set(PARTS))

@@ -10,6 +10,7 @@ from benchmarks.figures import Latency
 from benchmarks.goals import Goal, goals
 from benchmarks.lakes.page import plots as lake_plots
 from benchmarks.lakes.page import sections as lake_sections
+from benchmarks.merging import Merged
 from benchmarks.reasons import WHY
 from benchmarks.services import COPYING_GOAL, LATENCY_GOAL, MERGING_GOAL
 from benchmarks.streaming import GOAL as STREAMING_GOAL
@@ -28,8 +29,8 @@ and ZooKeeper next door.
 
 _GOALS = """## Goals
 
-Ratios of the best times of one run each, or of CPU seconds where others used the machine as well;
-the tables below say of which run.
+Ratios of the best times of one run each, that of the most rows where there are several, or of CPU
+seconds where others used the machine as well; the tables below say of which run.
 """
 
 _CYCLE = f"""## Acquire and release, against the raw store
@@ -144,7 +145,8 @@ giving it 100 records until they are committed, with the streamer looking all th
 _MERGING = """## MERGE INTO
 
 TPC-H's lineitem ({rows:,} rows), Spark on two cores, every system in a process of its own; seconds,
-the best of two rounds. Of the rows that are merged four fifths change rows by their key and one
+the best of the rounds, and CPU seconds, on a machine of which others used {others:.1f} cores
+meanwhile. Of the rows that are merged four fifths change rows by their key and one
 fifth adds some. *Source alone*: `UPDATE SET *` and `INSERT *`, which needs no row of the table.
 *Both sides*: `SET l_quantity = t.l_quantity + s.l_quantity`, which does. That all tables come out
 with the same sum is checked. Hudi's users upsert.
@@ -162,7 +164,7 @@ def page(results: Results) -> str:
 
 def plots(results: Results) -> dict[str, str]:
     """Return the charts that the page shows, by the names of their files."""
-    return lake_plots(results.lakes) if results.lakes else {}
+    return lake_plots(results.lakes, results.lake_runs) if results.lakes else {}
 
 
 def tables(results: Results) -> str:
@@ -267,14 +269,20 @@ def _streamer(results: Results) -> str:
 
 
 def _merging(results: Results) -> str:
-    found = {(one.system, one.statement, one.share): one.best_s for one in results.merging}
+    found = {(one.system, one.statement, one.share): one for one in results.merging}
     columns = list(dict.fromkeys((one.statement, one.share) for one in results.merging))
     rows = [
-        [system, *(f"{s:.2f}" if (s := found.get((system, *column))) else "" for column in columns)]
+        [system, *(_merged(found.get((system, *column))) for column in columns)]
         for system in dict.fromkeys(one.system for one in results.merging)
     ]
     head = ["system", *(f"{statement}, {share}" for statement, share in columns)]
-    return f"{_MERGING.format(rows=results.merging[0].rows)}\n{_table(head, rows)}"
+    others = sum(one.others for one in results.merging) / len(results.merging)
+    text = _MERGING.format(rows=results.merging[0].rows, others=others)
+    return f"{text}\n{_table(head, rows)}"
+
+
+def _merged(one: Merged | None) -> str:
+    return "" if one is None else f"{one.best_s:.2f} / {one.cpu_s:.1f}"
 
 
 def _growth(results: Results) -> str:

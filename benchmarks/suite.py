@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -29,10 +29,10 @@ from benchmarks.cycle import CycleResult
 from benchmarks.figures import Latency, interleaved
 from benchmarks.growth import Growth
 from benchmarks.lakes import contest as lakes
-from benchmarks.lakes.contest import LakeFigure, LakeRun
-from benchmarks.lakes.environments import SYSTEMS
+from benchmarks.lakes.contest import Asked
+from benchmarks.lakes.figure import Contest, LakeFigure, LakeRun
 from benchmarks.lockservice import Scale, Throughput
-from benchmarks.merging import Merged
+from benchmarks.merging import Merged, Merges
 from benchmarks.peers import OTHERS, OURS, Client, Peer
 from benchmarks.places import ALL, BUCKET
 from benchmarks.requests import Requests
@@ -193,29 +193,44 @@ def measure_streamer(results: Results) -> None:
     results.streamer += streamer.measure(results.missing)
 
 
-def measure_merging(results: Results) -> None:
-    """MERGE INTO of some rows into many, beside other lakes."""
-    results.merging += merging.measure(results.missing)
+def measure_merging(
+    results: Results,
+    asked: merging.Asked | None = None,
+    after_each: Callable[[], None] = lambda: None,
+) -> None:
+    """MERGE INTO of some rows into many, beside other lakes.
+
+    `after_each` is called whenever a system has come to its end.
+    """
+    missing = dict(results.missing)
+
+    def take(found: Merges) -> None:
+        results.merging = found.figures
+        results.missing = {**missing, **found.missing}
+        after_each()
+
+    merging.measure(asked or merging.Asked(), take)
 
 
 def measure_lakes(
-    results: Results,
-    *,
-    scale: float = lakes.SCALE,
-    rounds: int = lakes.ROUNDS,
-    systems: Sequence[str] = tuple(SYSTEMS),
-    system_s_max: float = lakes.SYSTEM_S_MAX,
-    once: bool = False,
+    results: Results, asked: Asked | None = None, after_each: Callable[[], None] = lambda: None
 ) -> None:
-    """The same rows loaded, changed and read by every system one might pick instead."""
+    """The same rows loaded, changed and read by every system one might pick instead.
+
+    `after_each` is called whenever a system has come to its end.
+    """
+    missing = dict(results.missing)
+
+    def take(found: Contest) -> None:
+        results.lakes = found.figures
+        results.lake_runs = [replace(found.run, taken_at=results.taken_at)]
+        results.missing = {**missing, **found.missing}
+        after_each()
+
     try:
-        found, run, missing = lakes.measure(scale, rounds, systems, system_s_max, once=once)
+        lakes.measure(asked or Asked(), take)
     except ServerUnavailable as error:
         results.missing["beside other lakes"] = str(error)
-        return
-    results.lakes += found
-    results.lake_runs.append(run)
-    results.missing.update(missing)
 
 
 PARTS: Mapping[str, Callable[[Results], None]] = {

@@ -5,64 +5,45 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.lakes.environments import SYSTEMS, environment, generator
+from benchmarks.lakes.course import batches
+from benchmarks.lakes.environments import SYSTEMS, generator
+from benchmarks.lakes.figure import WHOLE, Contest, LakeFigure, LakeRun, missing_name
 from benchmarks.lakes.lake import NOT_OFFERED
+from benchmarks.lakes.process import run
 from benchmarks.lakes.rows import write_inputs
 from tidelock.testing.servers import ServerUnavailable
 
-_ROOT: Final = Path(__file__).parents[2]
 _PROGRAM: Final = "benchmarks.lakes.program"
-SCALE: Final = 0.1
-ROUNDS: Final = 2
-SYSTEM_S_MAX: Final = 300.0
-BUSY_LOAD: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class LakeFigure:
-    """What one system took for one part of the course."""
+class Asked:
+    """What is to be measured: how many rows, how often, which systems, and which steps.
 
-    system: str
-    measure: str
-    best_s: float
-    median_s: float
-    cpu_s: float
-    peak_mb: float
-    times: int
+    With `once` nothing is warmed up or repeated: to see that everything works.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class LakeRun:
-    """What the figures are of, and how busy the machine was."""
-
-    scale: float
-    rows: int
-    rounds: int
-    load_before: float
-    load_after: float
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether others used the machine: a contest alone keeps two cores busy, and no more."""
-        return max(self.load_before, self.load_after) > BUSY_LOAD
+    scale: float = 0.1
+    rounds: int = 2
+    systems: Sequence[str] = tuple(SYSTEMS)
+    system_s_max: float = 300.0
+    course: str = WHOLE
+    once: bool = False
 
 
 @dataclass(slots=True)
 class _Notes:
     """What the systems said."""
 
-    walls: dict[tuple[str, str], list[dict[str, float]]] = field(default_factory=dict)
+    samples: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     sums: dict[str, dict[str, float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     lacking: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -79,61 +60,60 @@ class _Notes:
             elif told.get("reason") == NOT_OFFERED:
                 self.lacking.setdefault(measure, {})[shown] = None
             elif "reason" in told:
-                self.missing[f"{shown}, {measure or 'between two steps'}"] = str(told["reason"])
+                self.missing[f"{shown}: {measure or 'between two steps'}"] = str(told["reason"])
             elif measure:
-                self.walls.setdefault((shown, measure), []).append(told)
+                self.samples.setdefault((shown, measure), []).append(told)
+
+    def found(self, asked: Asked, rows: int, load_before: float) -> Contest:
+        """Return what has been measured so far."""
+        wrong = _wrong(self.sums)
+        figures = [
+            LakeFigure.of(*key, samples, asked.course)
+            for key, samples in self.samples.items()
+            if key[0] not in wrong
+        ]
+        loads = load_before, os.getloadavg()[0]
+        took = LakeRun(asked.scale, rows, asked.rounds, *loads, asked.course, self._others())
+        lacking = {
+            measure: f"not offered by {', '.join(systems)}"
+            for measure, systems in self.lacking.items()
+            if measure
+        }
+        missing = {
+            missing_name(name, asked.course): why
+            for name, why in {**self.missing, **wrong, **lacking}.items()
+        }
+        return Contest(figures, took, missing)
+
+    def _others(self) -> float | None:
+        timed = [sample for each in self.samples.values() for sample in each]
+        wall_s = sum(sample["wall_s"] for sample in timed)
+        return sum(sample["others_s"] for sample in timed) / wall_s if wall_s else None
 
 
-def measure(
-    scale: float = SCALE,
-    rounds: int = ROUNDS,
-    systems: Sequence[str] = tuple(SYSTEMS),
-    system_s_max: float = SYSTEM_S_MAX,
-    *,
-    once: bool = False,
-) -> tuple[list[LakeFigure], LakeRun, dict[str, str]]:
-    """Return what each system took, of how much, and why some things were not measured.
+def measure(asked: Asked, after_each: Callable[[Contest], None]) -> None:
+    """Measure what each system takes, and note why some things cannot be measured.
 
-    With `once` nothing is warmed up or repeated: to see that everything works.
+    `after_each` is given what there is so far whenever a system has come to its end, so that it
+    can be kept; the last time it is everything.
 
     Raises: `ServerUnavailable` where even the rows cannot be made.
     """
     notes = _Notes()
-    before = os.getloadavg()[0]
+    load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="tidelock-lakes-") as name:
         folder = Path(name)
-        rows = write_inputs(folder / "in", scale, generator())
-        for turn in range(rounds):
-            for system in systems:
+        rows = write_inputs(folder / "in", asked.scale, generator(), batches(asked.course))
+        for turn in range(asked.rounds):
+            for system in asked.systems:
                 shown = SYSTEMS[system]
                 if shown in notes.missing:
                     continue
                 print(f"  round {turn + 1}: {system} ...", file=sys.stderr, flush=True)
-                reason = _run(system, folder, rows, notes, system_s_max, once=once)
+                reason = _run(system, folder, rows, notes, asked)
                 if reason is not None:
                     notes.missing[shown] = reason
-    wrong = _wrong(notes.sums)
-    found = [_figure(*key, samples) for key, samples in notes.walls.items() if key[0] not in wrong]
-    run = LakeRun(scale, rows, rounds, before, os.getloadavg()[0])
-    lacking = {
-        measure: f"not offered by {', '.join(systems)}"
-        for measure, systems in notes.lacking.items()
-        if measure
-    }
-    return found, run, {**notes.missing, **wrong, **lacking}
-
-
-def _figure(system: str, name: str, samples: Sequence[Mapping[str, float]]) -> LakeFigure:
-    walls = [sample["wall_s"] for sample in samples]
-    return LakeFigure(
-        system,
-        name,
-        min(walls),
-        statistics.median(walls),
-        statistics.median(sample["cpu_s"] for sample in samples),
-        max(sample["peak_mb"] for sample in samples),
-        len(samples),
-    )
+                after_each(notes.found(asked, rows, load_before))
 
 
 def _wrong(sums: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -147,47 +127,16 @@ def _wrong(sums: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     return wrong
 
 
-def _run(
-    system: str, folder: Path, rows: int, notes: _Notes, system_s_max: float, *, once: bool
-) -> str | None:
+def _run(system: str, folder: Path, rows: int, notes: _Notes, asked: Asked) -> str | None:
     """Run one system and note what it says; return why it did not come to its end, if so."""
+    work = folder / "work"
+    words: list[str | Path] = [folder / "in", work, str(rows), asked.course]
+    words += ["once"] if asked.once else []
     try:
-        where = environment(system)
+        ran = run(system, _PROGRAM, words, asked.system_s_max)
     except ServerUnavailable as error:
         return str(error).splitlines()[0][:300]
-    work = folder / "work"
-    words = ["once"] if once else []
-    shutil.rmtree(work, ignore_errors=True)
-    with (folder / "said").open("w+") as said, (folder / "errors").open("w+") as errors:
-        process = subprocess.Popen(
-            [where.python, "-m", _PROGRAM, system, folder / "in", work, str(rows), *words],
-            cwd=_ROOT,
-            env={**os.environ, **where.variables},
-            stdout=said,
-            stderr=errors,
-            # A group of its own, so that its JVM and its workers end with it.
-            start_new_session=True,
-        )
-        try:
-            code: int | None = process.wait(system_s_max)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        said.seek(0)
-        notes.take(SYSTEMS[system], said.read())
-        errors.seek(0)
-        told = errors.read()
-    shutil.rmtree(work, ignore_errors=True)
-    if os.environ.get("BENCH_ERRORS"):
-        print(told, file=sys.stderr)
-    if code is None:
-        return f"stopped after {system_s_max:.0f} s; the rest was not reached"
-    return None if code == 0 else f"ended with {code}: {_last_line(told)}"
-
-
-def _last_line(said: str) -> str:
-    lines = [line for line in said.strip().splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it said nothing"
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    notes.take(SYSTEMS[system], ran.said)
+    return ran.reason

@@ -1,20 +1,29 @@
-"""The course: what each system does, in which order, and how often."""
+"""The courses: what each system does, in which order, and how often.
+
+The whole course has every step; that of the goals has the steps by which goals are judged and no
+others, so that it can be run with many rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.lakes.figure import WHOLE
 from benchmarks.lakes.lake import COMMITS, PARTITION, ROUNDS, Lake
 from benchmarks.lakes.local import TidelockLocalLogs
 from benchmarks.lakes.onspark import HudiLogs, OnSpark, Parquet, TidelockLogs
 
+GOALS = "goals"
+COURSES = (WHOLE, GOALS)
 READS = 3
 """How often each query is run, since the first run may have to look around."""
 _POINT = 33
 _RANGE_SHARE = 50
 """A range has one of so many keys."""
+_LOGS = TidelockLogs | HudiLogs | TidelockLocalLogs
+"""The merge-on-read tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,12 @@ class Step:
     run: Callable[[], object]
     times: int = 1
     is_sum: bool = False
+
+
+def batches(course: str) -> Sequence[str] | None:
+    """Return the batches of rows that a course needs, or None where it needs all."""
+    few = [f"few{turn}" for turn in range(1, COMMITS + 1)]
+    return ["up1", "up10", "round1", "round2", *few] if course == GOALS else None
 
 
 def warm_up(kind: type[Lake], inputs: Path, work: Path) -> None:
@@ -39,9 +54,14 @@ def warm_up(kind: type[Lake], inputs: Path, work: Path) -> None:
     lake.point(_POINT)
 
 
-def steps(kind: type[Lake], inputs: Path, work: Path, rows: int) -> Iterator[Step]:
-    """Yield the steps of the course."""
+def steps(course: str, kind: type[Lake], inputs: Path, work: Path, rows: int) -> Iterator[Step]:
+    """Yield the steps of a course."""
     lake = _lake(kind, inputs, work / "main")
+    if course == GOALS:
+        yield from _judged(lake)
+        if isinstance(lake, _LOGS):
+            yield from _many(_lake(kind, inputs, work / "many"))
+        return
     yield from _reading(lake, rows)
     if isinstance(lake, Parquet):
         return
@@ -52,13 +72,29 @@ def steps(kind: type[Lake], inputs: Path, work: Path, rows: int) -> Iterator[Ste
     yield Step("upsert 1 %, one partition", lambda: hot.upsert("hot1"))
     yield Step("upsert 10 %, one partition", lambda: hot.upsert("hot10"))
     yield Step("sum of partitions", hot.read_column, is_sum=True)
-    if isinstance(lake, TidelockLogs | HudiLogs | TidelockLocalLogs):
+    if isinstance(lake, _LOGS):
         yield from _many(_lake(kind, inputs, work / "many"))
 
 
 def _lake(kind: type[Lake], inputs: Path, work: Path, by: str | None = None) -> Lake:
     work.mkdir(parents=True)
     return kind(inputs, work, by)
+
+
+def _judged(lake: Lake) -> Iterator[Step]:
+    """What goals are about. What log files take is short, so that once would be chance."""
+    yield Step("load", lake.load)
+    yield Step("read all", lake.read_all, READS)
+    if isinstance(lake, Parquet):
+        return
+    if isinstance(lake, OnSpark):
+        yield Step("least Spark job", lambda: lake.only_read("up1"), READS)
+    for batch in ("up1", "round1", "round2") if isinstance(lake, _LOGS) else ("up1",):
+        yield Step("upsert 1 %", lambda batch=batch: lake.upsert(batch))  # type: ignore[misc]
+    if not isinstance(lake, _LOGS):
+        yield Step("upsert 10 %", lambda: lake.upsert("up10"))
+    kind = "merge-on-read" if isinstance(lake, _LOGS) else "copy-on-write"
+    yield Step(f"sum, {kind}", lake.read_column, is_sum=True)
 
 
 def _reading(lake: Lake, rows: int) -> Iterator[Step]:
@@ -111,6 +147,7 @@ def _many(lake: Lake) -> Iterator[Step]:
     for turn in range(1, COMMITS + 1):
         yield Step("one of many upserts", lambda turn=turn: lake.upsert(f"few{turn}"))  # type: ignore[misc]
     yield Step(f"read all after {COMMITS} upserts", lake.read_all, READS)
+    yield Step("sum of many upserts", lake.read_column, is_sum=True)
     if isinstance(lake, TidelockLogs):
         yield Step("", lake.settle)
         yield Step("the same rows, native Parquet", lake.only_base, READS)

@@ -16,7 +16,7 @@ from tidelock.testing.servers import ServerUnavailable
 from tidelock.testing.servers.cache import ToolCache
 from tidelock.testing.servers.maven import Coordinates, fetch_jars
 
-_DELTA: Final = Coordinates("io.delta", "delta-spark_4.1_2.13", "4.1.0")
+_DELTA: Final = Coordinates("io.delta", "delta-spark_4.1_2.13", "4.4.0")
 _ICEBERG: Final = Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0")
 _ARROW: Final = "pyarrow==26.0.1"
 _GENERATOR: Final = ("tpchgen-cli==4.0.0",)

@@ -1,9 +1,7 @@
-"""What every system is asked to do, and how it is counted. Needs nothing of this project."""
+"""What every system is asked to do. Needs nothing of this project."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 KEY = "id"
@@ -69,54 +67,3 @@ class Lake:
 
     def path(self, name: str) -> str:
         return str(self.inputs / f"{name}.parquet")
-
-
-def cpu_s() -> float:
-    """Return the CPU seconds of this process and all below it, ended ones included."""
-    ticks = sum(sum(int(field) for field in fields[11:15]) for _, fields in _family())
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def forget_peaks() -> None:
-    """Let the most memory that each process had count from now."""
-    for process, _ in _family():
-        try:
-            (process / "clear_refs").write_text("5")
-        except OSError:
-            continue
-
-
-def peak_mb() -> float:
-    """Return the most memory that each process had since then, all together.
-
-    They need not have had it at the same moment, and share some of it.
-    """
-    total = 0
-    for process, _ in _family():
-        try:
-            lines = (process / "status").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    return total / 1024
-
-
-def _family() -> Iterator[tuple[Path, list[str]]]:
-    """Yield this process and all below it, with the fields of their state after the name."""
-    below: dict[int, list[int]] = {}
-    known: dict[int, list[str]] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        below.setdefault(int(fields[1]), []).append(int(entry.name))
-        known[int(entry.name)] = fields
-    todo = [os.getpid()]
-    while todo:
-        one = todo.pop()
-        if one in known:
-            yield Path("/proc") / str(one), known[one]
-        todo += below.get(one, [])

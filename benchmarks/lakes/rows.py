@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,10 @@ _WARM = 20_000
 """Rows of the table that every system is warmed up with."""
 
 
-def write_inputs(folder: Path, scale: float, generator: Path) -> int:
-    """Write the table's rows and every batch; return how many rows the table has.
+def write_inputs(
+    folder: Path, scale: float, generator: Path, wanted: Sequence[str] | None = None
+) -> int:
+    """Write the table's rows, and every batch or those wanted; return how many rows there are.
 
     Of each upsert four fifths are keys of the table, and one fifth is new. No batch has a key
     twice: not every system would take it.
@@ -26,7 +28,8 @@ def write_inputs(folder: Path, scale: float, generator: Path) -> int:
     _write(base, folder, "base")
     chance = np.random.default_rng(_SEED)
     for name, batch in batches_of(base, chance):
-        _write(batch, folder, name)
+        if wanted is None or name in wanted:
+            _write(batch, folder, name)
     warm = folder / "warm"
     warm.mkdir()
     few = base[:_WARM]

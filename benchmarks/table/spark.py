@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 import tidelock as tl
-from benchmarks.lakes.lake import cpu_s
+from benchmarks.lakes.meter import cpu_s
 from benchmarks.table.data import write_inputs
 from benchmarks.table.figures import TableFigure
 from tidelock.engine.spark.session import local_session

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from benchmarks.goals import Goal, goals
 from benchmarks.growth import Growth
-from benchmarks.lakes.contest import LakeFigure, LakeRun
+from benchmarks.lakes.course import GOALS
 from benchmarks.lakes.environments import SYSTEMS
+from benchmarks.lakes.figure import LakeFigure, LakeRun
 from benchmarks.page import page
 from benchmarks.reasons import WHY
 from benchmarks.suite import Results
@@ -63,6 +64,31 @@ def test_on_a_busy_machine_cpu_seconds_count() -> None:
     quiet = Results(lakes=[ours, hudi], lake_runs=[replace(run, load_before=0.5)])
     assert of(busy, "bulk load on Spark", "Hudi").met is True
     assert of(quiet, "bulk load on Spark", "Hudi").met is False
+
+
+def test_a_goal_is_judged_by_the_run_of_the_most_rows_that_has_it() -> None:
+    small = LakeRun(0.1, 600_000, 1, 1.0, 1.0)
+    large = LakeRun(1, 6_000_000, 1, 1.0, 1.0, GOALS)
+    pair = [figure("tidelock-spark", "load", 1.0), figure("hudi", "load", 2.5)]
+    slower = [
+        replace(figure("tidelock-spark", "load", 10.0), course=GOALS),
+        replace(figure("hudi", "load", 15.0), course=GOALS),
+    ]
+    only_small = Results(lakes=[*pair, slower[0]], lake_runs=[small, large])
+    both = Results(lakes=[*pair, *slower], lake_runs=[small, large])
+    assert of(only_small, "bulk load on Spark", "Hudi").found == (
+        "2.50 (1.00 and 2.50 s, 0.6 million rows)"
+    )
+    assert of(both, "bulk load on Spark", "Hudi").found == (
+        "1.50 (10.00 and 15.00 s, 6.0 million rows)"
+    )
+
+
+def test_a_machine_is_busy_by_what_others_used_of_it() -> None:
+    run = LakeRun(0.1, 600_000, 1, load_before=9.0, load_after=9.0)
+    assert run.is_busy
+    assert not replace(run, others=0.1).is_busy
+    assert replace(run, load_before=0.0, load_after=0.0, others=1.0).is_busy
 
 
 def test_stability_is_the_growth_of_query_time() -> None:
