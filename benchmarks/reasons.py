@@ -62,6 +62,13 @@ the timeline after one commit in twenty, 11 % the announcement and 10 % placing 
 what others append comes on top. Committing for several writers at once would need a process
 that all of them talk to.
 """,
+    "8 appenders on S3": """\
+**Writers on S3.** Eight appenders send 34 requests for a batch, where a lone one has 11 in a row. 7
+read what the others appended, an entry each; 3 find the ledger's end, and 4 ask whether its
+checkpoint is still the same; 4 archive a commit, one to read it and one for each of its files; one
+entry in three is refused and made again. Both cores are busy with them, client and server. Less
+would need entries that carry those before them, or deleting many objects by one request.
+""",
     "4 upserters of the same keys": """\
 **Writers of the same keys.** An upsert that was overtaken merges again on what the other wrote, and
 commits then; and each commit takes what the paragraph on many writers says.
