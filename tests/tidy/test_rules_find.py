@@ -60,8 +60,8 @@ def _host(*labels: str) -> str:
 
 
 PLANTS = (
-    Plant(shape.files_are_small, "src/tidelock/base/big.py", "x = 1\n" * 501, "501 lines"),
-    Plant(shape.files_are_small, "tests/test_big.py", "x = 1\n" * 701, "701 lines"),
+    Plant(shape.files_are_small, "src/tidelock/base/big.py", "x = 1\n" * 801, "801 lines"),
+    Plant(shape.files_are_small, "tests/test_big.py", "x = 1\n" * 801, "801 lines"),
     Plant(
         shape.functions_fit_a_screen,
         "benchmarks/long.py",
