@@ -7,7 +7,7 @@ the group from the key and reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -136,6 +136,19 @@ def bucket_groups(rows: pa.Table, rule: BucketRule, each: Each = one_by_one) -> 
         known = rule.groups.get((paths.dictionary[path].as_py(), bucket))
         names.append(known or fixed_file_id(bucket))
     return pa.DictionaryArray.from_arrays(places.indices, pa.array(names, pa.string()))
+
+
+def groups_of_keys(
+    keys: Mapping[str, Collection[str]], rule: BucketRule
+) -> frozenset[tuple[str, str]]:
+    """Return the partitions and file ids of the buckets that keys of partitions belong to."""
+    pairs = [(path, key) for path, found in keys.items() for key in sorted(found)]
+    if not pairs:
+        return frozenset()
+    paths, names = (pa.array(column, pa.string()) for column in zip(*pairs, strict=True))
+    rows = pa.table({RECORD_KEY: names, PARTITION_PATH: paths})
+    ids = bucket_groups(rows, rule).to_pylist()
+    return frozenset(zip(paths.to_pylist(), ids, strict=True))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

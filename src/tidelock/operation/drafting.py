@@ -33,19 +33,20 @@ def commit_draft(
 ) -> CommitDraft:
     """Return the commit of a write; `tried_once` says that `results` names all of its files."""
     existing = _existing(placed.plan)
-    touched = frozenset(_groups(results)) & existing
-    appended = frozenset(_groups(r for r in results if r.kind is FileKind.APPENDED)) & existing
+    written = frozenset(_groups(results))
+    based = frozenset(_groups(r for r in results if r.kind is not FileKind.APPENDED))
     return CommitDraft(
         metadata=_metadata(job, placed.replaced, results, avro),
         operation=job.operation,
-        touched=touched,
-        appended=appended,
-        created=frozenset(_groups(results)) - existing,
+        touched=written & existing,
+        appended=written - based,
+        created=written - existing,
         replaced=placed.replaced,
         intents=placed.intents,
         inserts=_new_keys(results, placed.tagged.missing),
         blind=blind,
         schema_id=schema_id(avro),
+        reliance=placed.reliance,
         reads=job.reads,
         bucketed=bucketed,
         nonblocking=nonblocking,

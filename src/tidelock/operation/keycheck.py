@@ -7,11 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.kernel.layers import read_layers
 from tidelock.kernel.lookup import slice_keys
+from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.results import FileResult
 from tidelock.store.contract import ObjectStore
-from tidelock.table.filegroup.slice import BaseFile, FileSlice
+from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
 from tidelock.table.naming import data_file
+from tidelock.table.properties import MergeMode
+from tidelock.table.schema.meta import RECORD_KEY
 from tidelock.txn.draft import CommitDraft
 from tidelock.txn.verdict import KeyCheck
 
@@ -37,6 +41,57 @@ def shares_no_key(
         if keys is None or not _apart(store, keys, check):
             return False
     return True
+
+
+def keep_their_order(
+    store: ObjectStore,
+    ours: Sequence[LogFile],
+    theirs: Sequence[LogFile],
+    schema: pa.Schema,
+    rule: MergeRule,
+) -> bool:
+    """Tell whether merging log files gives the same rows whichever of the two come first.
+
+    It does if no key is in both, or if for each the greater ordering value decides.
+    """
+    if rule.mode is MergeMode.CUSTOM:
+        return False
+    fields = [pa.field(RECORD_KEY, pa.string()), *(schema.field(name) for name in rule.ordered_by)]
+    mine, other = (_versions(store, logs, pa.schema(fields), rule) for logs in (ours, theirs))
+    both = mine.join(other, "key", join_type="inner", right_suffix=" of other")
+    if not both.num_rows or not rule.ordered_by:
+        return not both.num_rows
+    same = pa.repeat(pa.scalar(value=True), both.num_rows)
+    for name in rule.ordered_by:
+        left, right = both.column(name), both.column(f"{name} of other")
+        missing = pc.or_(left.is_null(), right.is_null())
+        same = pc.and_(same, pc.or_(missing, pc.fill_null(pc.equal(left, right), fill_value=False)))
+    natural = pc.or_(both.column(" natural"), both.column(" natural of other"))
+    return not pc.any(pc.or_(same, natural)).as_py()
+
+
+def logs_of(results: Iterable[FileResult]) -> list[LogFile]:
+    """Return the log files that were written."""
+    named = [(each, (each.stat.path or "").rpartition("/")[2]) for each in results]
+    sizes = [(each.stat.file_size_in_bytes or 0) for each, _ in named]
+    files = (
+        data_file(each.partition, name, size)
+        for (each, name), size in zip(named, sizes, strict=True)
+    )
+    return [file for file in files if isinstance(file, LogFile)]
+
+
+def _versions(
+    store: ObjectStore, logs: Sequence[LogFile], schema: pa.Schema, rule: MergeRule
+) -> pa.Table:
+    """Return the keys in log files, with their ordering values and whether those do not count."""
+    names = ["key", " natural", *rule.ordered_by]
+    parts = [
+        pa.table([layer.keys, layer.natural, *layer.ordering], names)
+        for layer in read_layers(store, logs, schema, rule)
+    ]
+    nothing = pa.table([pa.array([], pa.string()), pa.array([], pa.bool_())], names[:2])
+    return pa.concat_tables([nothing, *parts], promote_options="permissive")
 
 
 def _apart(store: ObjectStore, keys: pa.Array, check: KeyCheck) -> bool:

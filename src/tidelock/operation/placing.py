@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidelock.base.errors import ConfigInvalid
 from tidelock.base.ids import IdSource
 from tidelock.engine.contract import Prepared, Profile, Tagged, TagRule, WriteEngine, WritePlan
-from tidelock.kernel.lookup import BucketRule, IndexKind
+from tidelock.kernel.lookup import BucketRule, IndexKind, groups_of_keys
 from tidelock.kernel.route import TOMBSTONE, Routes
 from tidelock.operation.job import Job
 from tidelock.operation.plan import Capacity, Shape, plan_buckets, plan_bulk, plan_write
@@ -20,6 +20,7 @@ from tidelock.table.index.bucket import bucket_file_id, bucket_of, fixed_file_id
 from tidelock.table.properties import TableProperties, TableType
 from tidelock.table.schema.meta import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from tidelock.table.timeline.metadata import OperationType
+from tidelock.txn.footprint import NO_RELIANCE, Reliance
 
 NOTHING = Tagged(None, {})
 """The rows of a write that has none."""
@@ -29,13 +30,15 @@ NOTHING = Tagged(None, {})
 class Placed:
     """Rows with their places, what is to be done, and which groups go.
 
-    `intents` are the partitions that are overwritten, None for all.
+    `intents` are the partitions that are overwritten, None for all. `reliance` is what the places
+    depend on beyond the groups that are written.
     """
 
     tagged: Tagged
     plan: WritePlan
     replaced: frozenset[GroupId] = frozenset()
     intents: frozenset[str] | None = frozenset()
+    reliance: Reliance = NO_RELIANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,12 @@ class Placing:
         if prepared is None:
             return Placed(NOTHING, WritePlan((), Routes()))
         slices = self._slices(job, prepared, view, crowded=crowded)
-        tagged = self.engine.tag(prepared, self._tag_rule(job, slices, view))
+        tag_rule = self._tag_rule(job, slices, view)
+        tagged = self.engine.tag(prepared, tag_rule)
+        reliance = self._reliance(prepared, tagged, tag_rule, slices)
         if job.operation is OperationType.BULK_INSERT:
-            return Placed(tagged, self._bulk(tagged.profile, slices, view))
+            plan = self._bulk(tagged.profile, slices, view)
+            return Placed(tagged, plan, reliance=reliance)
         shape = Shape(
             appends=self.properties.type is TableType.MERGE_ON_READ,
             logs_inserts=self.nonblocking,
@@ -75,7 +81,25 @@ class Placing:
             busy=view.busy,
         )
         plan = plan_write(tagged.profile, slices, shape, self._capacity(view), self.ids.uuid)
-        return Placed(tagged, plan)
+        return Placed(tagged, plan, reliance=reliance)
+
+    def _reliance(
+        self,
+        prepared: Prepared,
+        tagged: Tagged,
+        rule: TagRule,
+        slices: Mapping[GroupId, FileSlice],
+    ) -> Reliance:
+        """Return what the places of rows depend on, beyond the groups that they go to."""
+        named = {path: keys for path, keys in tagged.missing.items() if keys is not None}
+        missing = tagged.missing if rule.bucket is not None else {}
+        return Reliance(
+            absent=frozenset() if rule.bucket is None else groups_of_keys(named, rule.bucket),
+            empty=frozenset(path for path, keys in missing.items() if keys is None),
+            rows=frozenset(prepared.partitions) if rule.drop_found else frozenset(),
+            anywhere=rule.anywhere,
+            looked_in=frozenset(path for path, _ in slices),
+        )
 
     def _slices(
         self, job: Job, prepared: Prepared, view: TableView, *, crowded: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,7 @@ from tidelock.base.clock import Clock
 from tidelock.base.errors import Conflict, NotFound, OutcomeUnknown, Unavailable, Unsupported
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.base.outcome import Unknown
-from tidelock.engine.contract import Doomed, Tagged, WriteEngine, WritePlan
+from tidelock.engine.contract import Doomed, Tagged, TagRule, WriteEngine, WritePlan
 from tidelock.engine.local_write import LocalWriter
 from tidelock.engine.service import LocalServices, ServiceEngine, ServiceTask
 from tidelock.kernel.context import WriteContext
@@ -34,7 +34,7 @@ from tidelock.operation.attempts import (
 from tidelock.operation.drafting import commit_draft, with_replaced
 from tidelock.operation.inputs import evolved_schema
 from tidelock.operation.job import Job
-from tidelock.operation.keycheck import shares_no_key
+from tidelock.operation.keycheck import keep_their_order, logs_of, shares_no_key
 from tidelock.operation.moment import Moment
 from tidelock.operation.observing import writing
 from tidelock.operation.placing import Placed, Placing
@@ -55,7 +55,7 @@ from tidelock.txn.fold import already_applied
 from tidelock.txn.strategy import Strategy
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
-from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, Repeated, ReplanReplaced
+from tidelock.txn.verdict import CheckKeys, KeyCheck, Rebase, Refuse, Repeated, ReplanReplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,8 @@ class TableWriter:
         """
         crowded = self.transactions.line.is_here and (rounds or self.transactions.is_crowded)
         blind = self._is_blind(job) and not job.reads
-        if self._nonblocking or blind or not crowded:
+        # Who writes log files without reading lines up only after it was overtaken.
+        if blind or not crowded or (self._nonblocking and not rounds):
             return nullcontext(enter_result=False)
         transactions = self.transactions
         return in_line(
@@ -244,7 +245,7 @@ class TableWriter:
                 transaction.rollback(overtaken=stopped)
                 return stopped
             draft = self._draft(job, placed, results, now, kept.engine)
-            outcome, draft = self._commit(transaction, draft, placed, results)
+            outcome, draft = self._commit(transaction, draft, placed, results, kept)
             if isinstance(outcome, Overtaken):
                 files = [result.stat.path for result in results if result.stat.path]
                 queues = not self.transactions.line.is_here and isinstance(outcome.verdict, Rebase)
@@ -277,11 +278,7 @@ class TableWriter:
             crowded = rounds > 0 or self.transactions.is_crowded
             placed = self._placing(kept.engine).place(job, prepared, view, crowded=crowded)
             mine = wanted(placed, blind=self._is_blind(job))
-            if (
-                self.transactions.line.is_here
-                or self._nonblocking
-                or not self.transactions.wait_turn(*mine)
-            ):
+            if self.transactions.line.is_here or not self.transactions.wait_turn(*mine):
                 return view, now, placed
             if self.transactions.ledger.fold.position == view.fold.position:
                 return view, now, placed
@@ -292,6 +289,7 @@ class TableWriter:
         draft: CommitDraft,
         placed: Placed,
         results: tuple[FileResult, ...],
+        kept: Kept,
     ) -> tuple[Committed | Overtaken, CommitDraft]:
         """Commit, with what can be mended without writing files again mended."""
         cleared: set[int] = set()
@@ -308,7 +306,12 @@ class TableWriter:
                     )
                 case Overtaken(verdict=CheckKeys(checks=checks)):
                     unnamed = [p for p, keys in placed.tagged.missing.items() if keys is None]
-                    if not shares_no_key(self.store, draft, results, checks, unnamed=unnamed):
+                    new = [check for check in checks if not check.groups]
+                    if not shares_no_key(self.store, draft, results, new, unnamed=unnamed):
+                        return outcome, draft
+                    if self._has_copies(checks, placed, kept):
+                        return outcome, draft
+                    if not self._in_any_order(checks, results):
                         return outcome, draft
                     cleared.update(check.position for check in checks)
                 case Overtaken(verdict=ReplanReplaced(add=add, drop=drop)) if not self._bucketed:
@@ -317,6 +320,41 @@ class TableWriter:
                     return outcome, draft
                 case _:
                     assert_never(outcome)
+
+    def _has_copies(self, checks: Iterable[KeyCheck], placed: Placed, kept: Kept) -> bool:
+        """Tell whether others inserted a key of this write into the file groups to be checked.
+
+        A group that is gone by now was replaced since, and nothing is certain.
+        """
+        groups = frozenset().union(*(each.groups for each in checks if not each.log_order))
+        if not groups or kept.rows is None:
+            return bool(groups)
+        slices = self.view().of({partition for partition, _ in groups})
+        found = tuple(slices[group] for group in sorted(groups) if group in slices)
+        if len(found) < len(groups):
+            return True
+        rule = TagRule(IndexKind.SIMPLE, found, anywhere=placed.reliance.anywhere)
+        profile = kept.engine.tag(kept.rows, rule).profile
+        return any(partition.updates for partition in profile.values())
+
+    def _in_any_order(self, checks: Iterable[KeyCheck], results: Sequence[FileResult]) -> bool:
+        """Tell whether log files merge the same, though readers apply those of others last.
+
+        Files of others that are gone were compacted since, and nothing is certain.
+        """
+        for check in (each for each in checks if each.log_order):
+            slices = self.view().of({partition for partition, _ in check.groups})
+            for group in sorted(check.groups):
+                piece = slices.get(group)
+                theirs = [
+                    log for log in (piece.logs if piece else ()) if log.instant == check.instant
+                ]
+                mine = [each for each in results if (each.partition, each.file_id) == group]
+                if not theirs or not keep_their_order(
+                    self.store, logs_of(mine), theirs, self.columns(), self._merge_rule()
+                ):
+                    return False
+        return True
 
     def _moment(self, view: TableView) -> Moment:
         slices = tuple(view.of().values())
@@ -409,9 +447,6 @@ class TableWriter:
         now: SchemaNow,
         engine: WriteEngine,
     ) -> CommitDraft:
-        # Log files in order of event time merge the same in any order; deletes are in natural
-        # order, and those in order of commit time take their place by their instant.
-        unordered = bool(self._merge_rule().ordered_by) and not job.deletes
         return commit_draft(
             job,
             placed,
@@ -419,7 +454,7 @@ class TableWriter:
             avro=now.avro,
             blind=self._is_blind(job),
             bucketed=self._bucketed,
-            nonblocking=self._nonblocking and unordered and not job.overwrites,
+            nonblocking=self._nonblocking and not job.overwrites,
             tried_once=not engine.tries_twice,
         )
 

@@ -142,4 +142,12 @@ def remove_strays(
 
 def candidate_of(instant: str, draft: CommitDraft, *, base_schema: str, owner: str) -> Candidate:
     """Return a draft as the conflict rules see it."""
-    return Candidate(instant, draft.footprint(), draft.schema_id, base_schema, owner)
+    return Candidate(
+        instant,
+        draft.footprint(),
+        draft.schema_id,
+        base_schema,
+        owner,
+        draft.reliance,
+        draft.schema_base,
+    )

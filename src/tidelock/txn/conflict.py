@@ -1,8 +1,13 @@
-"""Which pairs of operations get in each other's way, and what follows: one matrix. Pure.
+"""Which commits get in each other's way, and what follows. Pure.
 
-A row is the operation that wants to commit, a column one that was committed since the row's writer
-read the table. A cell names the rules that are looked at. The order of commits is the order of
-the ledger, so a cell asks only: may this one come *after* that one?
+One principle: two transactions commute if neither determines what the other determines or depends
+on. Of two that do not, the later one in the ledger must have read the earlier one's result and have
+the later request time, because Hudi's readers order versions by request time. What was committed
+since a transaction read the table it has not read, so every overlap with such a commit is a
+conflict, but for the exceptions that `tidelock.txn.matrix` lists with their proofs.
+
+Each rule is about one effect, and holds for every pair of operations that can have it
+(`tidelock.txn.footprint.EFFECTS`): no pair is written down, so none is forgotten.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 from tidelock.txn import rules as r
-from tidelock.txn.footprint import Deed
+from tidelock.txn.footprint import SERVICES, WRITERS, Deed, Effect, having
 from tidelock.txn.rules import Candidate, Finding, Past
 from tidelock.txn.verdict import (
     CheckKeys,
@@ -41,11 +46,17 @@ class Then(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An overlap to look for, what follows from it, and a word for the matrix."""
+    """An overlap to look for, what follows from it, and a word for the matrix.
+
+    `mine` are the operations for which it is looked for when they commit, `other` those that may
+    have caused it.
+    """
 
     check: r.Check
     then: Then
     word: str
+    mine: frozenset[Deed]
+    other: frozenset[Deed]
 
     @property
     def sentence(self) -> str:
@@ -53,110 +64,82 @@ class Rule:
         return (self.check.__doc__ or "").partition("\n")[0]
 
 
-SAME_GROUP: Final = Rule(r.same_groups, Then.REBASE, "group")
-GONE_GROUP: Final = Rule(r.gone_groups, Then.REBASE, "gone")
-SAME_BUCKET: Final = Rule(r.same_buckets, Then.REBASE, "bucket")
-SAME_KEY: Final = Rule(r.same_keys, Then.REBASE, "key")
-NEWER_BASE: Final = Rule(r.newer_base, Then.REBASE, "base")
-NEWER_LOG: Final = Rule(r.newer_log, Then.REBASE, "log")
-UNPLANNED: Final = Rule(r.unplanned_groups, Then.REPLAN, "replan")
-READ: Final = Rule(r.anything_read, Then.RERUN, "read")
-PLANNED: Final = Rule(r.planned_groups, Then.YIELD, "yield")
-PLANNED_BASE: Final = Rule(r.planned_bases, Then.YIELD, "yield-base")
-PLANNED_LOG: Final = Rule(r.planned_logs, Then.YIELD, "yield-log")
-RESTORED: Final = Rule(r.always, Then.RERUN, "restored")
-GIVE_WAY: Final = Rule(r.always, Then.YIELD, "give-way")
-EXCLUDED: Final = Rule(r.always, Then.REFUSE, "refused")
-SCHEMA: Final = Rule(r.other_schema, Then.REBASE, "schema")
+_CHANGING: Final = having(WRITERS, Effect.BASE, Effect.LOG)
+_RESTORE: Final = frozenset({Deed.RESTORE})
+_COMPACTION: Final = frozenset({Deed.COMPACTION})
+_LOG_COMPACTION: Final = frozenset({Deed.LOG_COMPACTION})
+_CLUSTERING: Final = frozenset({Deed.CLUSTERING})
+_CLEAN: Final = frozenset({Deed.CLEAN})
+_SAVEPOINT: Final = frozenset({Deed.SAVEPOINT})
+_ALL: Final = WRITERS | SERVICES
 
 RULES: Final = (
-    SAME_GROUP,
-    GONE_GROUP,
-    SAME_BUCKET,
-    SAME_KEY,
-    NEWER_BASE,
-    NEWER_LOG,
-    UNPLANNED,
-    READ,
-    PLANNED,
-    PLANNED_BASE,
-    PLANNED_LOG,
-    RESTORED,
-    GIVE_WAY,
-    EXCLUDED,
-    SCHEMA,
+    # A writer after a writer: one determines what the other determines or depends on.
+    Rule(r.same_groups, Then.REBASE, "group", WRITERS, _CHANGING),
+    Rule(r.gone_groups, Then.REBASE, "gone", _CHANGING, having(_ALL, Effect.REPLACE)),
+    Rule(
+        r.same_keys, Then.REBASE, "key", having(WRITERS, Effect.FIND), having(WRITERS, Effect.ADD)
+    ),
+    Rule(r.found_rows, Then.REBASE, "found", having(WRITERS, Effect.FIND), WRITERS),
+    Rule(
+        r.unplanned_groups,
+        Then.REPLAN,
+        "replan",
+        having(WRITERS, Effect.PARTITION),
+        WRITERS | _CLUSTERING,
+    ),
+    Rule(r.anything_read, Then.RERUN, "read", having(WRITERS, Effect.READ), WRITERS),
+    Rule(
+        r.other_schema,
+        Then.REBASE,
+        "schema",
+        having(WRITERS, Effect.SCHEMA),
+        having(_ALL, Effect.SCHEMA),
+    ),
+    # A writer after a service that kept every row: only the order of request times matters.
+    Rule(r.newer_base, Then.REBASE, "base", having(WRITERS, Effect.BASE), _COMPACTION),
+    Rule(r.newer_log, Then.REBASE, "log", _CHANGING, _LOG_COMPACTION),
+    # A service gives way to whoever changed what it started from.
+    Rule(r.planned_bases, Then.YIELD, "yield-base", _COMPACTION, WRITERS),
+    Rule(r.planned_logs, Then.YIELD, "yield-log", _LOG_COMPACTION, WRITERS),
+    Rule(r.planned_groups, Then.YIELD, "yield", _CLUSTERING, WRITERS),
+    Rule(r.planned_groups, Then.YIELD, "yield", SERVICES, SERVICES),
+    Rule(
+        r.service_schema,
+        Then.YIELD,
+        "yield-schema",
+        having(SERVICES, Effect.SCHEMA),
+        having(WRITERS, Effect.SCHEMA),
+    ),
+    # Taking back what was complete, and keeping it. A restore is judged when it is decided: from
+    # then on nothing of ours completes before it (C87), and what a writer without a ledger
+    # completed must not keep it from coming to its end. A clean that was planned before a savepoint
+    # may be about to delete what that keeps, and a savepoint may name files that a clean deleted.
+    Rule(r.always, Then.RERUN, "restored", WRITERS, _RESTORE),
+    Rule(r.always, Then.YIELD, "give-way", SERVICES | _CLEAN, _RESTORE),
+    Rule(r.always, Then.YIELD, "give-way", _CLEAN, _SAVEPOINT),
+    Rule(r.always, Then.REFUSE, "refused", _SAVEPOINT, _CLEAN | _RESTORE),
 )
+"""Every rule, for the operations that can have the effects it is about."""
 
+_UNKNOWN_EXTENT: Final = {
+    **{deed: Rule(r.always, Then.RERUN, "restored", WRITERS, _ALL) for deed in WRITERS},
+    **{deed: Rule(r.always, Then.YIELD, "give-way", SERVICES, _ALL) for deed in SERVICES},
+    Deed.SAVEPOINT: Rule(r.always, Then.REFUSE, "refused", _SAVEPOINT, _ALL),
+}
+"""What follows from a commit that may have changed anything."""
 
-class Family(Enum):
-    """Operations that the rules do not tell apart."""
-
-    KEYED = (Deed.UPSERT, Deed.DELETE)
-    BLIND = (Deed.INSERT, Deed.BULK_INSERT)
-    READING = (Deed.READ_WRITE,)
-    OVERWRITING = (Deed.OVERWRITE, Deed.OVERWRITE_TABLE, Deed.DELETE_PARTITION)
-    COMPACTION = (Deed.COMPACTION,)
-    LOG_COMPACTION = (Deed.LOG_COMPACTION,)
-    CLUSTERING = (Deed.CLUSTERING,)
-    CLEAN = (Deed.CLEAN,)
-    ROLLBACK = (Deed.ROLLBACK,)
-    SAVEPOINT = (Deed.SAVEPOINT,)
-    RESTORE = (Deed.RESTORE,)
-
-
-FAMILY: Final = {deed: family for family in Family for deed in family.value}
-
-WRITERS: Final = (Family.KEYED, Family.BLIND, Family.READING, Family.OVERWRITING)
-SERVICES: Final = (Family.COMPACTION, Family.LOG_COMPACTION, Family.CLUSTERING)
-
-
-def _matrix() -> dict[tuple[Family, Family], tuple[Rule, ...]]:
-    k, b, q, o = WRITERS
-    compaction, log_compaction, clustering = SERVICES
-    pairs = [(mine, other) for mine in Family for other in Family]
-    cells: dict[tuple[Family, Family], tuple[Rule, ...]] = dict.fromkeys(pairs, ())
-    for mine in (k, b, q):
-        keys = () if mine is b else (SAME_KEY,)
-        for other in (k, b, q):
-            cells[mine, other] = (SAME_GROUP, GONE_GROUP, SAME_BUCKET, *keys, SCHEMA)
-        cells[mine, o] = (GONE_GROUP, SAME_BUCKET, *keys, SCHEMA)
-        cells[mine, compaction] = (NEWER_BASE,)
-        cells[mine, log_compaction] = (NEWER_LOG,)
-        cells[mine, clustering] = (GONE_GROUP,)
-    for other in WRITERS:
-        cells[q, other] = (READ, *cells[q, other])
-        # Who deletes a partition because it is old names its file groups as touched: they must not
-        # have been written to. Other overwrites touch nothing, they take whatever is there.
-        cells[o, other] = (UNPLANNED, SAME_GROUP, SCHEMA)
-        cells[clustering, other] = (PLANNED,)
-        cells[compaction, other] = (PLANNED_BASE,)
-        cells[log_compaction, other] = (PLANNED_LOG,)
-    cells[o, clustering] = (UNPLANNED,)
-    cells[q, clustering] = (GONE_GROUP, UNPLANNED)
-    for mine in SERVICES:
-        for other in SERVICES:
-            cells[mine, other] = (PLANNED,)
-        cells[mine, Family.RESTORE] = (GIVE_WAY,)
-    for mine in WRITERS:
-        cells[mine, Family.RESTORE] = (RESTORED,)
-    # A clean that was planned before a savepoint may be about to delete what it keeps, and a
-    # savepoint may name files that a clean has deleted.
-    for other in (Family.SAVEPOINT, Family.RESTORE):
-        cells[Family.CLEAN, other] = (GIVE_WAY,)
-    for other in (Family.CLEAN, Family.RESTORE):
-        cells[Family.SAVEPOINT, other] = (EXCLUDED,)
-    # A restore is judged when it is decided. From then on nothing of ours completes before it
-    # (C87), and what a writer without a ledger completed must not keep it from coming to its end.
-    return cells
-
-
-MATRIX: Final = _matrix()
-"""The rules of each cell: (the family that commits, the family that was committed)."""
+MATRIX: Final = {
+    (mine, other): tuple(rule for rule in RULES if mine in rule.mine and other in rule.other)
+    for mine in Deed
+    for other in Deed
+}
+"""The rules of each pair: (the operation that commits, the one that was committed)."""
 
 
 def rules_for(mine: Deed, other: Deed) -> tuple[Rule, ...]:
     """Return the rules for committing `mine` after `other`."""
-    return MATRIX[FAMILY[mine], FAMILY[other]]
+    return MATRIX[mine, other]
 
 
 def judge(
@@ -172,9 +155,7 @@ def judge(
     for number, other in enumerate(others):
         rules = rules_for(mine.footprint.deed, other.footprint.deed)
         if rules and other.footprint.everything:
-            rules = (EXCLUDED if FAMILY[mine.footprint.deed] is Family.SAVEPOINT else RESTORED,)
-            if FAMILY[mine.footprint.deed] in SERVICES:
-                rules = (GIVE_WAY,)
+            rules = (_UNKNOWN_EXTENT.get(mine.footprint.deed, *rules[:1]),)
         for rule in rules:
             finding = rule.check(mine, other)
             if rule.then is Then.REPLAN and finding is not None:

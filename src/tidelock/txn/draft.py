@@ -19,7 +19,14 @@ from tidelock.table.timeline.metadata import (
     TimelineRecord,
     WriteStat,
 )
-from tidelock.txn.footprint import NO_GROUPS, Deed, Footprint, NewKeys
+from tidelock.txn.footprint import (
+    NO_GROUPS,
+    NO_RELIANCE,
+    Deed,
+    Footprint,
+    NewKeys,
+    Reliance,
+)
 from tidelock.txn.mark import Mark
 from tidelock.txn.verdict import CheckKeys, Rebase, Refuse, Repeated, ReplanReplaced, Yield
 
@@ -31,8 +38,8 @@ INSERTED_KEYS_MAX = 2_048
 class CommitDraft:
     """A write that is ready: its metadata, and what must be known to judge it.
 
-    `touched` are existing file groups that were merged or appended to, `appended` those of them
-    that only got log files; `created` groups are new, `replaced` ones are gone after this commit.
+    `touched` are existing file groups that were merged or appended to, `created` groups are new,
+    `appended` those of both that only got log files; `replaced` are gone after this commit.
     `intents` are the partitions that the write overwrites, None for the whole table. `inserts` has
     for each partition the keys that were looked for and not found (new rows of an upsert, misses
     of a delete), None when they are too many to name. A `blind` write allows duplicates (insert,
@@ -56,6 +63,10 @@ class CommitDraft:
     """What it is to the conflict rules, where `operation` does not say: a clean, a savepoint."""
     mark: Mark | None = None
     """Which batch of which application it is; the ledger takes each once."""
+    reliance: Reliance = NO_RELIANCE
+    """What the result depends on beyond that, so that what changes it meanwhile is found."""
+    schema_base: int = 0
+    """The position of the ledger at which a table service read the schema."""
     markers: frozenset[Marker] | None = None
     """All markers that there are, if whoever wrote the files knows; None lets them be listed."""
 

@@ -82,7 +82,7 @@ def schedule(
             # H17: what a savepoint names must not be in the plan of a clean.
             if fact.action is Action.CLEAN and footprint.deed is Deed.SAVEPOINT:
                 return No(f"a savepoint of {past.instant} was made since it was planned")
-            if footprint.everything or fact.targets & (footprint.touched | footprint.replaced):
+            if footprint.everything or fact.targets & (footprint.written | footprint.replaced):
                 return No(f"{past.instant} changed what was planned")
         problem = lawful(fact, seen.fold)
         return fact if problem is None else No(problem)
@@ -133,7 +133,7 @@ def _changes(footprint: Footprint, completion: str, plan: Adopt) -> bool:
     if footprint.deed is Deed.RESTORE or footprint.everything:
         return True
     on_top = plan.action is Action.COMPACTION and completion > plan.instant
-    changed = footprint.merged if on_top else footprint.touched
+    changed = footprint.based if on_top else footprint.written
     return bool(plan.targets & (changed | footprint.replaced))
 
 

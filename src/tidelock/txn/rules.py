@@ -6,24 +6,38 @@ of operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tidelock.table.filegroup.view import GroupId
-from tidelock.txn.footprint import NO_GROUPS, Deed, Footprint, bucket_of
+from tidelock.txn.footprint import (
+    NO_GROUPS,
+    NO_RELIANCE,
+    SERVICES,
+    Deed,
+    Footprint,
+    Reliance,
+    bucket_of,
+)
 from tidelock.txn.verdict import KeyCheck
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The commit that is judged. `base_schema` is the table's schema when it was begun."""
+    """The commit that is judged.
+
+    `base_schema` is the table's schema when it was begun. A table service reads the schema later
+    than its plan was made: at `schema_base`, a position of the ledger.
+    """
 
     instant: str
     footprint: Footprint
     schema_id: str = ""
     base_schema: str = ""
     owner: str = ""
+    reliance: Reliance = NO_RELIANCE
+    schema_base: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,39 +66,64 @@ Check: TypeAlias = Callable[[Candidate, Past], Finding | None]
 
 
 def same_groups(mine: Candidate, other: Past) -> Finding | None:
-    """Both gave a new version to one file group."""
-    overlap = mine.footprint.touched & other.footprint.touched
-    if mine.footprint.nonblocking and other.footprint.deed is not Deed.DELETE:
-        # A log file written without reading the group goes on top of whatever is there. Deletes
-        # are in natural order: they would beat an earlier request that comes after them here.
-        overlap -= mine.footprint.appended
-    return Finding("both changed these file groups", overlap) if overlap else None
+    """Both wrote one file group or bucket, or one that this write took for absent."""
+    ours, theirs = mine.footprint, other.footprint
+    by_slot: dict[GroupId, set[GroupId]] = {}
+    for group in theirs.written:
+        by_slot.setdefault(_slot(ours, group), set()).add(group)
+    met = {group for group in ours.written if _slot(ours, group) in by_slot}
+    unread = {group for group in met if _are_unread_logs(ours, theirs, group, by_slot)}
+    met -= unread
+    relied = mine.reliance
+    met |= {group for group in relied.absent if _slot(ours, group) in by_slot}
+    met |= {group for group in theirs.written if group[0] in relied.empty}
+    if ours.bucketed and relied.anywhere:
+        met |= {group for group in theirs.written if group[0] not in relied.looked_in}
+    if met:
+        return Finding("both changed these file groups", frozenset(met))
+    if unread and mine.instant < other.instant:
+        # Readers order the log files of a slice by request time, so the other's lie on top.
+        check = KeyCheck(
+            other.position, "", groups=frozenset(unread), instant=other.instant, log_order=True
+        )
+        return Finding("both appended to these file groups", checks=(check,))
+    return None
+
+
+def _slot(footprint: Footprint, group: GroupId) -> GroupId:
+    """Return what makes two file groups one: with a bucket index, the bucket."""
+    return bucket_of(group) if footprint.bucketed else group
+
+
+def _are_unread_logs(
+    ours: Footprint, theirs: Footprint, group: GroupId, by_slot: Mapping[GroupId, set[GroupId]]
+) -> bool:
+    """Tell whether both only appended log files, and ours without reading the file group."""
+    return (
+        ours.nonblocking
+        and group in ours.appended
+        and by_slot[_slot(ours, group)] == {group}
+        and group in theirs.appended
+    )
 
 
 def gone_groups(mine: Candidate, other: Past) -> Finding | None:
     """A file group that this write changed was replaced meanwhile."""
-    overlap = mine.footprint.touched & other.footprint.replaced
+    overlap = mine.footprint.written & other.footprint.replaced
     return Finding("these file groups were replaced", overlap) if overlap else None
 
 
-def same_buckets(mine: Candidate, other: Past) -> Finding | None:
-    """Both wrote a bucket that had no file group, or one of them began it."""
-    if not mine.footprint.bucketed:
-        return None
-    ours = {bucket_of(group): group for group in mine.footprint.written}
-    theirs = {bucket_of(group): group for group in other.footprint.written}
-    met = {
-        ours[bucket]
-        for bucket in ours.keys() & theirs.keys()
-        if not (mine.footprint.nonblocking and ours[bucket] == theirs[bucket])
-    }
-    return Finding("both wrote these buckets", frozenset(met)) if met else None
+def found_rows(mine: Candidate, other: Past) -> Finding | None:
+    """Rows for which this write left out its own may have been deleted."""
+    changed = other.footprint.touched | other.footprint.replaced
+    met = frozenset(group for group in changed if group[0] in mine.reliance.rows)
+    return Finding("rows that were found may be gone", met) if met else None
 
 
 def same_keys(mine: Candidate, other: Past) -> Finding | None:
-    """Both may have inserted one key, each into a file group of its own."""
-    if mine.footprint.bucketed or other.footprint.deed is Deed.DELETE:
-        return None  # one key has one bucket, so its file group tells; a delete inserts nothing
+    """Both may have inserted one key, or this write changed a key that the other inserted."""
+    if mine.footprint.bucketed:
+        return None  # one key has one bucket, so its file group tells
     partitions = mine.footprint.inserts.keys() & other.footprint.inserts.keys()
     checks: list[KeyCheck] = []
     for partition in sorted(partitions):
@@ -96,23 +135,45 @@ def same_keys(mine: Candidate, other: Past) -> Finding | None:
                 return Finding(f"both inserted {some}", frozenset(groups))
         elif ours.keys != frozenset() and theirs.keys != frozenset():
             checks.append(KeyCheck(other.position, partition, theirs.keys, theirs.files))
+    checks += _copies(mine, other)
     return Finding("both inserted rows", checks=tuple(checks)) if checks else None
+
+
+def _copies(mine: Candidate, other: Past) -> list[KeyCheck]:
+    """Return where the other may have inserted keys that this write has changed elsewhere.
+
+    A plain insert may repeat a key that is there. Keys that are to be deleted anywhere may have
+    come to a partition that was not looked in.
+    """
+    relied = mine.reliance
+    changed = {partition for partition, _ in mine.footprint.touched}
+    found: list[KeyCheck] = []
+    for partition in sorted(other.footprint.inserts):
+        repeated = other.footprint.deed in _REPEATING and partition in changed
+        unseen = relied.anywhere and partition not in relied.looked_in
+        if repeated or unseen:
+            groups = frozenset(g for g in other.footprint.written if g[0] == partition)
+            found.append(KeyCheck(other.position, partition, groups=groups))
+    return found
+
+
+_REPEATING: Final = frozenset({Deed.INSERT, Deed.BULK_INSERT})
 
 
 def newer_base(mine: Candidate, other: Past) -> Finding | None:
     """A compaction with a later request time hides the base file that this write made."""
     if other.instant < mine.instant:
         return None
-    overlap = mine.footprint.merged & other.footprint.touched
+    overlap = mine.footprint.based & other.footprint.written
     return Finding("a later compaction does not contain this write", overlap) if overlap else None
 
 
 def newer_log(mine: Candidate, other: Past) -> Finding | None:
     """A log compaction comes after this write in the order of logs, with older values."""
-    shared = mine.footprint.touched & other.footprint.touched
+    shared = mine.footprint.written & other.footprint.written
     if other.instant < mine.instant:
         # Its block lies before our log. A base file of ours still may not have it on top.
-        shared &= mine.footprint.merged if other.completion > mine.instant else NO_GROUPS
+        shared &= mine.footprint.based if other.completion > mine.instant else NO_GROUPS
     return Finding("a log compaction would cover this write", shared) if shared else None
 
 
@@ -139,7 +200,7 @@ def anything_read(mine: Candidate, other: Past) -> Finding | None:
 def planned_groups(mine: Candidate, other: Past) -> Finding | None:
     """A writer changed file groups that this service was rewriting."""
     sources = mine.footprint.touched | mine.footprint.replaced
-    overlap = sources & (other.footprint.touched | other.footprint.replaced)
+    overlap = sources & (other.footprint.written | other.footprint.replaced)
     return Finding("a writer changed these file groups", overlap) if overlap else None
 
 
@@ -148,14 +209,14 @@ def planned_bases(mine: Candidate, other: Past) -> Finding | None:
 
     Log files that came after its plan lie on top of its result, so they do not matter.
     """
-    theirs = other.footprint.merged | other.footprint.replaced
+    theirs = other.footprint.based | other.footprint.replaced
     overlap = mine.footprint.touched & theirs
     return Finding("the base files changed", overlap) if overlap else None
 
 
 def planned_logs(mine: Candidate, other: Past) -> Finding | None:
     """A log compaction would come after log files that it does not contain."""
-    theirs = other.footprint.merged | other.footprint.replaced
+    theirs = other.footprint.based | other.footprint.replaced
     if other.instant < mine.instant:
         theirs |= other.footprint.appended
     overlap = mine.footprint.touched & theirs
@@ -169,8 +230,25 @@ def always(mine: Candidate, other: Past) -> Finding | None:
 
 
 def other_schema(mine: Candidate, other: Past) -> Finding | None:
-    """The table's schema changed meanwhile, and this write knows another one."""
+    """Readers would not take this write's schema for the table's, or it lacks the other's columns.
+
+    The table's schema is that of the commit with the greatest request time, services included.
+    """
     theirs = other.schema_id
-    if not theirs or not mine.schema_id or theirs in (mine.base_schema, mine.schema_id):
+    if not theirs or not mine.schema_id or theirs == mine.schema_id:
         return None
+    if other.instant < mine.instant and (
+        theirs == mine.base_schema or other.footprint.deed in SERVICES
+    ):
+        return None  # it carries what this write has read, and this write's is the later request
     return Finding("the schema changed", mine.footprint.written)
+
+
+def service_schema(mine: Candidate, other: Past) -> Finding | None:
+    """This service would bring back a schema older than the other's."""
+    theirs = other.schema_id
+    if not theirs or not mine.schema_id or theirs == mine.schema_id:
+        return None
+    if other.position <= mine.schema_base or mine.instant < other.instant:
+        return None
+    return Finding("the schema changed")

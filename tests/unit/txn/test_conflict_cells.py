@@ -18,7 +18,14 @@ from tidelock.table.timeline.instant import Action
 from tidelock.txn.committing import Judge
 from tidelock.txn.content import Inline
 from tidelock.txn.entry import Commit, Entry
-from tidelock.txn.footprint import Deed, Footprint, NewKeys
+from tidelock.txn.footprint import (
+    NO_RELIANCE,
+    SERVICES,
+    Deed,
+    Footprint,
+    NewKeys,
+    Reliance,
+)
 from tidelock.txn.matrix import matrix_page
 from tidelock.txn.rules import Candidate
 from tidelock.txn.verdict import Rebase, Refuse, ReplanReplaced, Yield
@@ -52,6 +59,7 @@ class Meeting:
     replans: bool = True
     later: bool = False
     schemas: tuple[str, str] = ("", "")
+    reliance: Reliance = NO_RELIANCE
 
 
 KEY = {PARTITION: NewKeys(frozenset({"k"}))}
@@ -78,7 +86,7 @@ MEETINGS: Final = {
         {"replaced": groups("a"), "created": groups("n")},
     ),
     "one bucket that both began": Meeting(
-        frozenset({"bucket", "read"}),
+        frozenset({"group", "read"}),
         {"created": groups("00000001-x"), "bucketed": True},
         {"created": groups("00000001-y"), "bucketed": True},
     ),
@@ -88,7 +96,22 @@ MEETINGS: Final = {
         {"created": groups("n"), "inserts": KEY},
     ),
     "a schema that changed": Meeting(
-        frozenset({"schema"}), {}, {}, replans=False, schemas=("mine", "theirs")
+        frozenset({"schema", "yield-schema"}), {}, {}, replans=False, schemas=("mine", "theirs")
+    ),
+    "a schema that changed, with the later request": Meeting(
+        frozenset({"schema"}), {}, {}, replans=False, later=True, schemas=("mine", "old")
+    ),
+    "rows that decided what was left out": Meeting(
+        frozenset({"found", "read"}),
+        {},
+        {"touched": groups("a")},
+        reliance=Reliance(rows=frozenset({PARTITION})),
+    ),
+    "a bucket that was absent": Meeting(
+        frozenset({"group", "read"}),
+        {"bucketed": True},
+        {"created": groups("00000001-y"), "bucketed": True},
+        reliance=Reliance(absent=groups("00000001-x")),
     ),
     "partitions of their own": Meeting(
         frozenset({"read"}),
@@ -135,8 +158,8 @@ def documented(mine: Deed, other: Deed, meeting: Meeting) -> str:
     told |= ALWAYS & words
     if meeting.replans or (mine is Deed.OVERWRITE_TABLE and meeting.other):
         told |= {"replan"} & words if mine in OVERWRITES else set()
-    if other is Deed.DELETE:
-        told.discard("key")  # a delete inserts nothing
+    if other in SERVICES and not meeting.later:
+        told.discard("schema")  # it sets no schema, and this one's request is the later
     if other in OVERWRITES and mine is Deed.READ_WRITE:
         told.add("read")  # it means a partition, even if there was nothing in it
     found = {follows[word] for word in told}
@@ -181,7 +204,8 @@ def judged(mine: Deed, other: Deed, meeting: Meeting, *, overlapping: bool) -> s
     view = after(view, instants[1], footprint(other, meeting.other), theirs or "old")
     if not overlapping:
         base, instants = view.position, (at(99), "")
-    candidate = Candidate(instants[0], footprint(mine, meeting.mine), ours or "old", "old", "me")
+    done = footprint(mine, meeting.mine)
+    candidate = Candidate(instants[0], done, ours or "old", "old", "me", meeting.reliance)
     overtaken = Judge(candidate, base).verdict(view)
     return "" if overtaken is None else named(overtaken.verdict)
 

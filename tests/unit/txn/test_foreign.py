@@ -110,7 +110,7 @@ def test_what_a_commit_says_of_itself_gives_its_footprint() -> None:
     found = footprint_of(metadata)
     assert found.deed is Deed.OVERWRITE
     assert found.created == {("p", "new")}
-    assert found.merged == {("p", "old")}
+    assert found.based & found.touched == {("p", "old")}
     assert found.appended == {("p", "log")}
     assert found.replaced == {("q", "gone")}
     assert found.intents == frozenset({"p", "q"})

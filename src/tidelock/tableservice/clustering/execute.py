@@ -236,7 +236,8 @@ class Clustering:
         sources: frozenset[GroupId],
         results: tuple[FileResult, ...],
     ) -> Executed:
-        avro = self.writer.schema(self.writer.view()).avro
+        view = self.writer.view()
+        avro = self.writer.schema(view).avro
         replaced: dict[str, tuple[str, ...]] = {}
         for partition, each in sorted(sources):
             replaced[partition] = (*replaced.get(partition, ()), each)
@@ -251,6 +252,7 @@ class Clustering:
             created=frozenset((result.partition, result.file_id) for result in results),
             replaced=sources,
             schema_id=schema_id(avro),
+            schema_base=view.fold.position,
         )
         outcome = transaction.commit(draft)
         if isinstance(outcome, Overtaken):

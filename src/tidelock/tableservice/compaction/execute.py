@@ -101,7 +101,8 @@ class Compaction:
     def _commit(
         self, transaction: Transaction, plan: CompactionPlan, results: tuple[FileResult, ...]
     ) -> Executed:
-        avro = self.writer.schema(self.writer.view()).avro
+        view = self.writer.view()
+        avro = self.writer.schema(view).avro
         draft = CommitDraft(
             metadata=CommitMetadata(
                 partition_to_write_stats=stats_of(results),
@@ -112,6 +113,7 @@ class Compaction:
             operation=OperationType.COMPACT,
             touched=targets(plan),
             schema_id=schema_id(avro),
+            schema_base=view.fold.position,
         )
         return Executed.of(transaction.commit(draft), transaction, results)
 

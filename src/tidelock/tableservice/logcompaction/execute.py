@@ -104,7 +104,8 @@ class LogCompaction:
     def _commit(
         self, transaction: Transaction, plan: CompactionPlan, results: tuple[FileResult, ...]
     ) -> Executed:
-        avro = self.writer.schema(self.writer.view()).avro
+        view = self.writer.view()
+        avro = self.writer.schema(view).avro
         groups = targets(plan)
         draft = CommitDraft(
             metadata=CommitMetadata(
@@ -116,6 +117,7 @@ class LogCompaction:
             touched=groups,
             appended=groups,
             schema_id=schema_id(avro),
+            schema_base=view.fold.position,
         )
         outcome = transaction.commit(draft)
         if isinstance(outcome, Overtaken):
