@@ -1,0 +1,283 @@
+"""Two writes that overlap leave what they would leave one after the other, in ledger order.
+
+The cases here lost acknowledged rows once. The interleaving tests cover the space around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import tidelock as tl
+
+Row = dict[str, Any]
+Act = Callable[[tl.Table], object]
+
+SCHEMA: Final = pa.schema(
+    [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.int32())]
+)
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+TYPES: Final = (COW, MOR)
+INDEXES: Final = ("SIMPLE", "BLOOM", "BUCKET")
+NON_BLOCKING: Final = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+
+
+def row(key: str, v: int, *, day: str = "a", ts: int = 1) -> Row:
+    """Return one row."""
+    return {"id": key, "day": day, "ts": ts, "v": v}
+
+
+def table_of(
+    kind: str,
+    index: str = "BUCKET",
+    *,
+    ordering: str | None = None,
+    schema: pa.Schema = SCHEMA,
+    options: Mapping[str, str] | None = None,
+) -> tl.Table:
+    """Return a new table in memory, with one bucket in each partition."""
+    buckets = {"hoodie.bucket.index.num.buckets": "1"} if index == "BUCKET" else {}
+    return tl.Table.create(
+        f"memory://tables/{uuid4()}",
+        schema,
+        key="id",
+        ordering=ordering,
+        partition_by="day",
+        type=kind,
+        name="orders",
+        options={"hoodie.index.type": index, **buckets, **(options or {})},
+    )
+
+
+def between(table: tl.Table, meanwhile: Act) -> tl.Table:
+    """Return another handle: after the begin of its next write, `meanwhile` happens."""
+    other = tl.Table.open(table.uri, options=table._options)
+    slow = tl.Table.open(table.uri, options=table._options)
+    transactions = slow.writer().transactions
+    begin = transactions.begin
+
+    def begin_then(*args: Any, **more: Any) -> Any:
+        begun = begin(*args, **more)
+        transactions.begin = begin  # type: ignore[method-assign]
+        meanwhile(other)
+        return begun
+
+    transactions.begin = begin_then  # type: ignore[method-assign]
+    return slow
+
+
+def held(table: tl.Table) -> list[tuple[str, str, int]]:
+    """Return the rows of a table as a newcomer reads it."""
+    fresh = tl.Table.open(table.uri, options=table._options)
+    found = [(each["id"], each["day"], each["v"]) for each in fresh.read().to_pylist()]
+    return sorted(found)
+
+
+OVERWRITES: Final[dict[str, Act]] = {
+    "insert_overwrite": lambda t: t.insert_overwrite([row("n", 9)]),
+    "insert_overwrite_table": lambda t: t.insert_overwrite_table([row("n", 9)]),
+    "delete_partition": lambda t: t.delete_partition(["a"]),
+}
+WRITES: Final[dict[str, Act]] = {
+    "upsert": lambda t: t.upsert([row("k", 5)]),
+    "insert": lambda t: t.insert([row("k", 5)]),
+    "bulk_insert": lambda t: t.bulk_insert([row("k", 5)]),
+    "insert_overwrite": lambda t: t.insert_overwrite([row("k", 5)]),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_an_overwrite_is_not_hidden_by_a_compaction(name: str, index: str) -> None:
+    table = table_of(MOR, index)
+    table.upsert([row("k", 1), row("l", 1)])
+    table.upsert([row("k", 2)])
+    slow = between(table, lambda other: other.compact())
+    OVERWRITES[name](slow)
+    assert held(slow) == ([] if name == "delete_partition" else [("n", "a", 9)])
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("name", WRITES)
+def test_an_overwrite_of_a_partition_that_others_begin_is_seen(
+    name: str, index: str, kind: str
+) -> None:
+    table = table_of(kind, index)
+    table.upsert([row("z", 1, day="z")])
+    slow = between(table, WRITES[name])
+    slow.insert_overwrite([row("n", 9)])
+    assert held(slow) == [("n", "a", 9), ("z", "z", 1)]
+
+
+@pytest.mark.parametrize("ordering", [None, "ts"])
+@pytest.mark.parametrize("begun", ["no bucket", "log files", "a base file"])
+def test_a_bulk_insert_without_blocking_keeps_what_others_wrote(
+    begun: str, ordering: str | None
+) -> None:
+    table = table_of(MOR, ordering=ordering, options=NON_BLOCKING)
+    table.upsert([row("z", 1, day="z")])
+    if begun != "no bucket":
+        table.upsert([row("o", 1)])
+    if begun == "a base file":
+        table.compact()
+    slow = between(table, lambda other: other.upsert([row("k", 5)]))
+    slow.bulk_insert([row("b", 7)])
+    kept = [] if begun == "no bucket" else [("o", "a", 1)]
+    assert held(slow) == sorted([*kept, ("b", "a", 7), ("k", "a", 5), ("z", "z", 1)])
+
+
+def test_two_bulk_inserts_without_blocking_both_stay() -> None:
+    table = table_of(MOR, options=NON_BLOCKING)
+    table.upsert([row("z", 1, day="z")])
+    slow = between(table, lambda other: other.bulk_insert([row("k", 5)]))
+    slow.bulk_insert([row("b", 7)])
+    assert held(slow) == [("b", "a", 7), ("k", "a", 5), ("z", "z", 1)]
+
+
+def test_a_bulk_insert_without_blocking_is_not_hidden_by_a_compaction() -> None:
+    table = table_of(MOR, options=NON_BLOCKING)
+    table.upsert([row("z", 1, day="z")])
+
+    def meanwhile(other: tl.Table) -> None:
+        other.upsert([row("k", 5)])
+        other.compact()
+
+    slow = between(table, meanwhile)
+    slow.bulk_insert([row("b", 7)])
+    assert held(slow) == [("b", "a", 7), ("k", "a", 5), ("z", "z", 1)]
+
+
+def test_an_upsert_without_blocking_stays_after_a_delete() -> None:
+    table = table_of(MOR, ordering="ts", options=NON_BLOCKING)
+    table.upsert([row("k", 1)])
+    slow = between(table, lambda other: other.delete([{"id": "k", "day": "a"}]))
+    slow.upsert([row("k", 2)])
+    assert held(slow) == [("k", "a", 2)]
+
+
+@pytest.mark.parametrize("ts", [1, 2])
+def test_of_equal_ordering_values_the_later_commit_wins_without_blocking(ts: int) -> None:
+    table = table_of(MOR, ordering="ts", options=NON_BLOCKING)
+    table.upsert([row("k", 1)])
+    slow = between(table, lambda other: other.upsert([row("k", 5, ts=2)]))
+    report = slow.upsert([row("k", 7, ts=ts)])
+    assert held(slow) == [("k", "a", 7 if ts == 2 else 5)]
+    assert report.rebases == (1 if ts == 2 else 0), "only a tie is written again"
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_delete_by_key_reaches_a_partition_that_came(known: bool, index: str, kind: str) -> None:
+    table = table_of(kind, index)
+    table.upsert([row("k" if known else "l", 1, day="z")])
+    slow = between(table, lambda other: other.upsert([row("k", 5)]))
+    slow.delete(["k"])
+    assert held(slow) == ([] if known else [("l", "z", 1)])
+
+
+DELETES: Final[dict[str, Act]] = {
+    "delete": lambda t: t.delete([{"id": "k", "day": "a"}]),
+    "delete anywhere": lambda t: t.delete(["k"]),
+    "_hoodie_is_deleted": lambda t: t.upsert([{**row("k", 0), "_hoodie_is_deleted": True}]),
+}
+
+
+@pytest.mark.parametrize(("kind", "options"), [(COW, {}), (MOR, {}), (MOR, NON_BLOCKING)])
+@pytest.mark.parametrize("name", [name for name in WRITES if name != "insert_overwrite"])
+@pytest.mark.parametrize("delete", DELETES)
+def test_a_delete_after_the_write_that_began_its_bucket_deletes(
+    delete: str, name: str, kind: str, options: dict[str, str]
+) -> None:
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    table = table_of(kind, schema=schema, options=options)
+    table.upsert([row("z", 1, day="z")])
+    table.delete_partition(["a"])
+    slow = between(table, WRITES[name])
+    DELETES[delete](slow)
+    assert held(slow) == [("z", "z", 1)]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+@pytest.mark.parametrize("copy", ["insert", "bulk_insert"])
+def test_a_keyed_write_changes_copies_that_came_meanwhile(copy: str, index: str, kind: str) -> None:
+    table = table_of(kind, index)
+    table.upsert([row("k", 1)])
+    slow = between(table, WRITES[copy])
+    slow.upsert([row("k", 7)])
+    assert held(slow) == [("k", "a", 7), ("k", "a", 7)]
+    slow = between(table, WRITES[copy])
+    slow.delete(["k"])
+    assert held(slow) == []
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("index", INDEXES)
+def test_an_insert_that_drops_duplicates_inserts_what_was_deleted_meanwhile(
+    index: str, kind: str
+) -> None:
+    table = table_of(kind, index, options={"hoodie.datasource.insert.dup.policy": "drop"})
+    table.upsert([row("k", 1), row("l", 1)])
+    slow = between(table, lambda other: other.delete(["k"]))
+    slow.insert([row("k", 7)])
+    assert held(slow) == [("k", "a", 7), ("l", "a", 1)]
+
+
+def wide(v: int, key: str = "w", day: str = "w") -> pa.Table:
+    """Return a row with a column that the table does not have, and a wider one."""
+    names = [*SCHEMA.names, "note"]
+    return pa.table(
+        [[key], [day], [1], pa.array([v], pa.int64()), ["new"]],
+        pa.schema([*SCHEMA.remove(3), ("v", pa.int64()), ("note", pa.string())]),
+    ).select(names)
+
+
+EVOLVING: Final[dict[str, Act]] = {
+    "upsert": lambda t: t.upsert(wide(2**40)),
+    "insert": lambda t: t.insert(wide(2**40)),
+    "bulk_insert": lambda t: t.bulk_insert(wide(2**40)),
+    "insert_overwrite": lambda t: t.insert_overwrite(wide(2**40)),
+}
+PLAIN: Final[dict[str, Act]] = {
+    **WRITES,
+    "delete": lambda t: t.delete([{"id": "z", "day": "z"}]),
+    "delete_partition": lambda t: t.delete_partition(["z"]),
+    "compaction": lambda t: t.compact(),
+    "log compaction": lambda t: t.log_compact(),
+    "clustering": lambda t: t.cluster(),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "kind"),
+    [
+        (name, index, kind)
+        for name in PLAIN
+        for index in ("SIMPLE", "BUCKET")
+        for kind in TYPES
+        # There are no log files to compact, and buckets are not clustered.
+        if not (kind == COW and "compaction" in name)
+        and not (index == "BUCKET" and name == "clustering")
+    ],
+)
+@pytest.mark.parametrize("evolving", EVOLVING)
+def test_a_column_that_was_added_stays(evolving: str, name: str, index: str, kind: str) -> None:
+    table = table_of(kind, index)
+    table.upsert([row("k", 1), row("z", 1, day="z")])
+    for ts in range(2, 4):
+        table.upsert([row("z", 1, day="z", ts=ts)])
+    slow = between(table, PLAIN[name])
+    EVOLVING[evolving](slow)
+    fresh = tl.Table.open(table.uri, options=table._options)
+    found = {each["id"]: each for each in fresh.read().to_pylist()}
+    assert found["w"]["note"] == "new"
+    assert found["w"]["v"] == 2**40
+    fresh.upsert([row("y", 3, day="y")])
+    again = {each["id"]: each for each in fresh.read().to_pylist()}
+    assert again["w"]["note"] == "new"
