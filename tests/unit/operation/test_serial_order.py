@@ -131,16 +131,34 @@ def test_a_bulk_insert_without_blocking_keeps_what_others_wrote(
     assert held(slow) == sorted([*kept, ("b", "a", 7), ("k", "a", 5), ("z", "z", 1)])
 
 
-def test_two_bulk_inserts_without_blocking_both_stay() -> None:
-    table = table_of(MOR, options=NON_BLOCKING)
+@pytest.mark.parametrize("ordering", [None, "ts"])
+@pytest.mark.parametrize("name", ["upsert", "insert", "bulk_insert"])
+def test_a_bulk_insert_by_a_handle_that_was_open_keeps_what_others_wrote(
+    name: str, ordering: str | None
+) -> None:
+    table = table_of(MOR, ordering=ordering, options=NON_BLOCKING)
+    table.upsert([row("z", 1, day="z")])
+    stale = tl.Table.open(table.uri, options=table._options)
+    stale.bulk_insert([row("y", 1, day="y")])
+    WRITES[name](table)
+    stale.bulk_insert([row("b", 7)])
+    assert held(stale) == [("b", "a", 7), ("k", "a", 5), ("y", "y", 1), ("z", "z", 1)]
+
+
+@pytest.mark.parametrize("ordering", [None, "ts"])
+def test_two_bulk_inserts_without_blocking_both_stay(ordering: str | None) -> None:
+    table = table_of(MOR, ordering=ordering, options=NON_BLOCKING)
     table.upsert([row("z", 1, day="z")])
     slow = between(table, lambda other: other.bulk_insert([row("k", 5)]))
     slow.bulk_insert([row("b", 7)])
     assert held(slow) == [("b", "a", 7), ("k", "a", 5), ("z", "z", 1)]
 
 
-def test_a_bulk_insert_without_blocking_is_not_hidden_by_a_compaction() -> None:
-    table = table_of(MOR, options=NON_BLOCKING)
+@pytest.mark.parametrize("ordering", [None, "ts"])
+def test_a_bulk_insert_without_blocking_is_not_hidden_by_a_compaction(
+    ordering: str | None,
+) -> None:
+    table = table_of(MOR, ordering=ordering, options=NON_BLOCKING)
     table.upsert([row("z", 1, day="z")])
 
     def meanwhile(other: tl.Table) -> None:
