@@ -6,7 +6,7 @@ of operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -67,20 +67,20 @@ Check: TypeAlias = Callable[[Candidate, Past], Finding | None]
 
 def same_groups(mine: Candidate, other: Past) -> Finding | None:
     """Both wrote one file group or bucket, or one that this write took for absent."""
-    ours, theirs = mine.footprint, other.footprint
-    by_slot: dict[GroupId, set[GroupId]] = {}
-    for group in theirs.written:
-        by_slot.setdefault(_slot(ours, group), set()).add(group)
-    met = {group for group in ours.written if _slot(ours, group) in by_slot}
-    unread = {group for group in met if _are_unread_logs(ours, theirs, group, by_slot)}
-    met -= unread
-    relied = mine.reliance
-    met |= {group for group in relied.absent if _slot(ours, group) in by_slot}
-    met |= {group for group in theirs.written if group[0] in relied.empty}
-    if ours.bucketed and relied.anywhere:
-        met |= {group for group in theirs.written if group[0] not in relied.looked_in}
-    if met:
-        return Finding("both changed these file groups", frozenset(met))
+    ours, theirs, relied = mine.footprint, other.footprint, mine.reliance
+    there = theirs.written
+    if ours.bucketed:
+        slots = {bucket_of(group) for group in there}
+        met = {group for group in (*ours.written, *relied.absent) if bucket_of(group) in slots}
+        if relied.anywhere:
+            met |= {group for group in there if group[0] not in relied.looked_in}
+        if relied.empty:
+            met |= {group for group in there if group[0] in relied.empty}
+    else:
+        met = set(ours.written & there)
+    unread = _unread_logs(ours, theirs) & met
+    if met - unread:
+        return Finding("both changed these file groups", frozenset(met - unread))
     if unread and mine.instant < other.instant:
         # Readers order the log files of a slice by request time, so the other's lie on top.
         check = KeyCheck(
@@ -90,21 +90,16 @@ def same_groups(mine: Candidate, other: Past) -> Finding | None:
     return None
 
 
-def _slot(footprint: Footprint, group: GroupId) -> GroupId:
-    """Return what makes two file groups one: with a bucket index, the bucket."""
-    return bucket_of(group) if footprint.bucketed else group
+def _unread_logs(ours: Footprint, theirs: Footprint) -> frozenset[GroupId]:
+    """Return groups to which both only appended log files, ours without reading the group.
 
-
-def _are_unread_logs(
-    ours: Footprint, theirs: Footprint, group: GroupId, by_slot: Mapping[GroupId, set[GroupId]]
-) -> bool:
-    """Tell whether both only appended log files, and ours without reading the file group."""
-    return (
-        ours.nonblocking
-        and group in ours.appended
-        and by_slot[_slot(ours, group)] == {group}
-        and group in theirs.appended
-    )
+    A bucket for which the other began another file group is not among them.
+    """
+    if not ours.nonblocking:
+        return NO_GROUPS
+    both = ours.appended & theirs.appended
+    others = {bucket_of(group) for group in theirs.written - both}
+    return frozenset(group for group in both if bucket_of(group) not in others)
 
 
 def gone_groups(mine: Candidate, other: Past) -> Finding | None:

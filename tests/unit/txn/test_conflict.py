@@ -288,7 +288,8 @@ def test_log_files_of_non_blocking_writers_do_not_meet() -> None:
     )
     assert judged(ours, ours) == Fine()
     inverted = judged(ours, ours, instant=EARLY, other_instant=LATE)
-    assert isinstance(inverted, Rebase), "readers would apply the earlier commit last"
+    assert isinstance(inverted, CheckKeys), "readers would apply the earlier commit last"
+    assert [check.log_order for check in inverted.checks] == [True]
     replaced = Footprint(Deed.OVERWRITE, replaced=groups("00000001-x"), intents=frozenset({P}))
     assert isinstance(judged(ours, replaced), Rebase), "what was overwritten is not written to"
 
