@@ -15,4 +15,5 @@ def test_every_record_arrives_once_in_both_tables_though_the_streams_are_killed(
 ) -> None:
     found = run(2_000, 2, tmp_path, batches=5, seed=7, spread_s=2.0)
     assert found.is_good, found
-    assert (found.kills, found.lives) == (2, 3)
+    assert found.kills >= 1
+    assert found.lives == found.kills + found.ended + 1

@@ -5,7 +5,9 @@
 One process runs two queries: files into a table, and that table's changes into a second one. Both
 only insert, so a batch that is written twice shows as rows that are there twice. The process is
 killed (SIGKILL, its JVM and workers too) again and again while records flow, and goes on from its
-checkpoints each time. In the end both tables are compared with what was put in.
+checkpoints each time. Part of the records is held back until the kills are over, so that every kill
+meets streams that are not done, however fast the machine is. In the end both tables are compared
+with what was put in.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from tidelock.testing.streamers import kept_or_not
 FILES_PER_BATCH = 2
 FLOWING = "flowing"
 DONE = "done"
+INBOX = "inbox"
+HELD_BACK = "held-back"
 TABLES = ("landed", "copied")
 
 _AFTER_PROGRESS = 0.6
@@ -42,15 +46,24 @@ _PROGRESS_S = 60.0
 _ENDED_MAX = 20
 
 
-def fill(inbox: Path, records: int, batches: int) -> None:
+def fill(folder: Path, records: int, batches: int) -> None:
     """Put the records into files for so many micro-batches, numbered from 0."""
-    inbox.mkdir()
+    folder.mkdir()
     per_file = -(-records // (batches * FILES_PER_BATCH))
     for number in range(0, records, per_file):
         ids = pa.array(range(number, min(records, number + per_file)), pa.int64())
         said = pc.binary_join_element_wise("record", ids.cast(pa.string()), " ")
         table = pa.table({"id": ids, "said": said})
-        pq.write_table(table, inbox / f"{number:012}.parquet")
+        pq.write_table(table, folder / f"{number:012}.parquet")
+
+
+def release(place: Path, share: float) -> None:
+    """Move held-back files into the inbox until it has at least this share of all, one or more."""
+    inbox, held_back = place / INBOX, sorted((place / HELD_BACK).glob("*.parquet"))
+    arrived = len(list(inbox.glob("*.parquet")))
+    wanted = max(1, int((arrived + len(held_back)) * share))
+    for file in held_back[: max(0, wanted - arrived)]:
+        file.rename(inbox / file.name)
 
 
 def stream(place: Path, records: int) -> None:
@@ -68,7 +81,7 @@ def stream(place: Path, records: int) -> None:
     spark.sparkContext.setLogLevel("OFF")
     files = spark.readStream.schema("id bigint, said string")
     files = files.option("maxFilesPerTrigger", FILES_PER_BATCH)
-    landing = _query(files.parquet(str(place / "inbox")), place, "landed")
+    landing = _query(files.parquet(str(place / INBOX)), place, "landed")
     while not (place / "landed" / ".hoodie" / "hoodie.properties").exists():
         landing.awaitTermination(1)
     changes = spark.readStream.format("tidelock")
@@ -140,12 +153,15 @@ def run(
     rng = random.Random(seed)
     found = Found(records)
     began = time.monotonic()
-    if not (place / "inbox").exists():
-        fill(place / "inbox", records, batches)
+    if not (place / INBOX).exists():
+        fill(place / HELD_BACK, records, batches)
+        (place / INBOX).mkdir()
     arrived = False
     while not arrived:
         in_time = time.monotonic() < began + kill_minutes * 60
         kills = in_time and found.kills < kills_max
+        # The last share comes with the last life: no life that is to be killed can be done before.
+        release(place, (found.kills + 1) / (kills_max + 1) if kills else 1.0)
         arrived = _life(place, found, rng, spread_s=spread_s if kills else None)
         _note(f"{found.kills} kills, {found.ended} ended, {time.monotonic() - began:.0f} s")
     for name in TABLES:
@@ -157,11 +173,13 @@ def run(
 def _life(place: Path, found: Found, rng: random.Random, *, spread_s: float | None) -> bool:
     """Let the streams run, and kill them unless `spread_s` is None; tell if all has arrived."""
     found.lives += 1
+    before = {name: _newest(place / name) for name in TABLES}
     with _child(place, found.records) as child:
         said = _await(child, FLOWING)
         if said == FLOWING and spread_s is not None:
             if rng.random() < _AFTER_PROGRESS:
-                _await_progress(child, place / rng.choice(TABLES))
+                name = rng.choice(TABLES)
+                _await_progress(child, place / name, before[name])
             time.sleep(rng.random() * spread_s)
             if child.poll() is None:
                 found.kills += 1
@@ -218,16 +236,15 @@ def _last_lines(place: Path) -> str:
     return (place / "streams.log").read_text()[-2_000:]
 
 
-def _await_progress(child: subprocess.Popen[str], table: Path) -> None:
-    """Return once a table has got on, or it is not going to for a while."""
-    ledger = table / ".hoodie" / ".tidelock" / "ledger"
-    before = _newest(ledger)
+def _await_progress(child: subprocess.Popen[str], table: Path, before: str) -> None:
+    """Return once a table has got on since `before`, or it is not going to for a while."""
     until = time.monotonic() + _PROGRESS_S
-    while child.poll() is None and _newest(ledger) == before and time.monotonic() < until:
+    while child.poll() is None and _newest(table) == before and time.monotonic() < until:
         time.sleep(0.05)
 
 
-def _newest(ledger: Path) -> str:
+def _newest(table: Path) -> str:
+    ledger = table / ".hoodie" / ".tidelock" / "ledger"
     return max((file.name for file in ledger.glob("*.json")), default="")
 
 
