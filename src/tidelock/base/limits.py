@@ -107,6 +107,9 @@ TTL_MS_MAX: Final = 3_600_000
 WAIT_MS_MAX: Final = 3_600_000
 """The longest wait for a lock in one request to the lock service."""
 
+BACKEND_OUTAGE_MS_MAX: Final = 10_000
+"""How long a waiter keeps its place while the backend does not answer; then it is told."""
+
 WAITERS_PER_RESOURCE_MAX: Final = 2_000
 """Beyond this a queue is an outage; the next one hears it at once."""
 

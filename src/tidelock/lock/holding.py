@@ -88,6 +88,7 @@ class Holding:
         self._pid = os.getpid()
         self._is_thread_alive = _always
         self._held_since_ms = 0
+        self._outage = ""
         _live.add(self)
 
     @property
@@ -144,6 +145,11 @@ class Holding:
             self._callbacks.append(callback)
         if self.state is Standing.LOST:
             self._tell(self._session.state.lost_cause or "the lease has run out")
+
+    @property
+    def outage(self) -> str:
+        """Why the last acquire ended without any answer of the store; empty when it answered."""
+        return self._outage
 
     def notice(self) -> None:
         """Look whether the deadline has passed (P29)."""
@@ -230,12 +236,14 @@ class Holding:
 
     def _granted(self) -> None:
         self._held_since_ms = self._clock.now().monotonic_ms
+        self._outage = ""
         self.metrics.count("lock.acquire.attempts")
         self.metrics.count("lock.acquire.success")
 
     def _not_granted(self, result: e.NotAcquired, waited_ms: float | None) -> TidelockError:
         """Return the error for an acquire that ended without the lock."""
         self.metrics.count("lock.acquire.failure")
+        self._outage = _because(result) if result.why in _NO_ANSWER else ""
         if self._closing.is_set():
             return self._closed()
         if self._objects.hopeless and self._objects.last_error is not None:
@@ -367,6 +375,10 @@ class Holding:
 
 PLAIN_NO = (e.Why.HELD, e.Why.RACED, e.Why.GHOST, e.Why.LATE, e.Why.THROTTLED)
 """Refusals that are an answer; the others are a failure to get one."""
+
+
+_NO_ANSWER = (e.Why.UNAVAILABLE, e.Why.UNKNOWN, e.Why.THROTTLED)
+"""Refusals that say nothing about who holds the lock."""
 
 
 def denied(result: e.Result) -> e.NotAcquired:

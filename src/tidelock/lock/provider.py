@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tidelock.lock.holding import LostCallback
 from tidelock.lock.state import Standing
@@ -76,4 +76,14 @@ class LockProvider(Protocol):
 
     def close(self) -> None:
         """Unlock if locked, and leave nothing behind."""
+        ...
+
+
+@runtime_checkable
+class TellsOutage(Protocol):
+    """A provider that can tell a lock held by another from a backend that does not answer."""
+
+    @property
+    def outage(self) -> str:
+        """Why the last `try_lock` ended without any answer; empty when the backend answered."""
         ...

@@ -58,7 +58,10 @@ class EtcdBackend:
     ) -> None:
         """Connect to nothing yet."""
         assert terms.validity_ms is not None
-        origin = checked_origin(url, keys.ETCD_URL.key)
+        # As etcdctl does: host and port alone are not TLS, unless an authority was named.
+        origin = checked_origin(
+            url, keys.ETCD_URL.key, scheme="http" if ca_file is None else "https"
+        )
         self.uri = f"{origin}/{name}"
         self.terms = terms
         self._clock = clock or SystemClock()

@@ -33,16 +33,23 @@ def request_timeout_ms(terms: Terms) -> int:
     return min(REQUEST_TIMEOUT_MS, max(1_000, terms.validity_ms // _TIMEOUT_SHARE))
 
 
-def checked_origin(url: str, setting: str) -> str:
-    """Return scheme and host of `url`, which must have nothing else.
+def checked_origin(url: str, setting: str, *, scheme: str = "https") -> str:
+    """Return scheme and host of `url`, which must have nothing else; `scheme` if it has none.
 
     Raises: `ConfigInvalid`.
     """
-    parts = urlsplit(url if "://" in url else f"https://{url}")
-    plain = not parts.path.rstrip("/") and not parts.query and "@" not in parts.netloc
+    parts = urlsplit(url if "://" in url else f"{scheme}://{url}")
+    secret = "@" in parts.netloc
+    plain = not parts.path.rstrip("/") and not parts.query and not secret and "," not in url
+    try:
+        plain = plain and (parts.port is None or parts.port > 0)
+    except ValueError:
+        plain = False
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        shown = "" if secret else f" = {url!r}"
         raise ConfigInvalid(
-            f"{setting} is not an http or https URL of a host", hint="write it as https://host:port"
+            f"{setting}{shown} is not an http or https URL of one host",
+            hint=f"write it as {scheme}://host:port",
         )
     return f"{parts.scheme}://{parts.netloc}"
 

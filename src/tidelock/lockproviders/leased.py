@@ -75,11 +75,17 @@ class LeasedProvider(KeptLease):
         self._pace = pace or Pace()
         self._ids = ids or SystemIds()
         self._closing = threading.Event()
+        self._outage = ""
         _live.add(self)
 
     def features(self) -> Features:
         """Return what the service can do."""
         return self._backend.features()
+
+    @property
+    def outage(self) -> str:
+        """Why the last `try_lock` ended without any answer; empty when the service answered."""
+        return self._outage
 
     def holder(self) -> Holder | None:
         """Ask the service who holds the lock; None when it is free."""
@@ -156,6 +162,7 @@ class LeasedProvider(KeptLease):
         patience = Patience(self._pace, self._clock, self._ids, wait_ms)
         attempt = Attempt(self._ids.uuid())
         queued = False
+        self._outage = ""
         try:
             while True:
                 sent = self._clock.now()
@@ -173,6 +180,7 @@ class LeasedProvider(KeptLease):
                         pause_ms = patience.after_doubt()
                     case _:
                         pause_ms = patience.after_failure(reply)
+                self._outage = _outage_of(reply)
                 if pause_ms is None:
                     return None
                 self._pause(reply, pause_ms)
@@ -264,6 +272,18 @@ class LeasedProvider(KeptLease):
         if self._closing.is_set():
             self.metrics.count("lock.provider.fatal.error")
             raise InvalidInput(f"the lock {self.uri} is closed", hint="make another one")
+
+
+def _outage_of(reply: TakeReply | Unavailable) -> str:
+    match reply:
+        case Held():
+            return ""
+        case Unclear(cause):
+            return cause
+        case Taken():
+            return "the answer came after the lease had run out"
+        case _:
+            return str(reply)
 
 
 _live: weakref.WeakSet[LeasedProvider] = weakref.WeakSet()

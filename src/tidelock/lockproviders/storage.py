@@ -56,6 +56,11 @@ class StorageLockProvider:
             return False
         return True
 
+    @property
+    def outage(self) -> str:
+        """Why the last `try_lock` ended without any answer; empty when the store answered."""
+        return self.lock.outage
+
     def unlock(self) -> None:
         """Give the lock back."""
         self.lock.release()

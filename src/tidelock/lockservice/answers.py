@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tidelock.base.errors import (
@@ -16,6 +16,7 @@ from tidelock.base.errors import (
     PermissionDenied,
     Throttled,
     TidelockError,
+    Unavailable,
 )
 
 
@@ -96,6 +97,10 @@ class DaprError(Exception):
         self.answer = answer
         self.message = message
 
+    def because_of_the_backend(self) -> DaprError:
+        """Return the same error with the status of a store out of reach."""
+        return DaprError(Answer(self.answer.code, 503, "UNAVAILABLE"), self.message)
+
     def because_of_the_caller(self) -> DaprError:
         """Return the same error with the status of a wrong request."""
         return DaprError(Answer(self.answer.code, 400, "INVALID_ARGUMENT"), self.message)
@@ -136,12 +141,21 @@ def store_not_found(store: str) -> DaprError:
 
 
 def try_lock_failed(cause: object) -> DaprError:
-    """The store failed while a lock was tried."""
-    return DaprError(
-        Answer("ERR_TRY_LOCK", 500, "INTERNAL"), f"failed to try acquiring lock: {cause}"
-    )
+    """The store failed while a lock was tried; one out of reach is unavailable, not broken."""
+    answer = Answer("ERR_TRY_LOCK", 500, "INTERNAL")
+    error = DaprError(answer, f"failed to try acquiring lock: {cause}")
+    return error.because_of_the_backend() if isinstance(cause, Unavailable) else error
 
 
 def unlock_failed(cause: object) -> DaprError:
     """The store failed while a lock was released."""
-    return DaprError(Answer("ERR_UNLOCK", 500, "INTERNAL"), f"failed to release lock: {cause}")
+    answer = Answer("ERR_UNLOCK", 500, "INTERNAL")
+    error = DaprError(answer, f"failed to release lock: {cause}")
+    return error.because_of_the_backend() if isinstance(cause, Unavailable) else error
+
+
+def not_ready(causes: Mapping[str, str], *, outbound: bool) -> DaprError:
+    """The service, or a lock store by name, cannot serve; the codes are Dapr's."""
+    code = "ERR_OUTBOUND_HEALTH_NOT_READY" if outbound else "ERR_HEALTH_NOT_READY"
+    says = "; ".join(f"{name}: {cause}" if name else cause for name, cause in causes.items())
+    return DaprError(Answer(code, 500, "UNAVAILABLE"), f"not ready: {says}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from tidelock.base.clock import Clock
-from tidelock.base.errors import ConfigInvalid
+from tidelock.base.errors import ConfigInvalid, InvalidInput
 from tidelock.base.ids import IdSource
 from tidelock.base.metrics import Metrics
 from tidelock.lock.config import BASE_PATH, PROVIDER, RENEW_S, VALIDITY_S, WAIT_TIME_MS
@@ -39,10 +39,19 @@ class Builder:
     audit: Audit | None = None
 
     def component(self, spec: Spec) -> Component:
-        """Return the component of `spec`, not started.
+        """Return the component of `spec`, checked and not started.
 
-        Raises: `ConfigInvalid` for a type or a setting that does not exist.
+        Raises: `ConfigInvalid` for a type or a setting that does not exist, is missing or wrong.
         """
+        try:
+            return self._component(spec)
+        except InvalidInput as error:
+            raise ConfigInvalid(
+                f"the lock store {spec.name!r} of type {spec.type} cannot be used: {error.message}",
+                hint=error.hint,
+            ) from error
+
+    def _component(self, spec: Spec) -> Component:
         own = spec.own_metadata()
         gate = None
         uri = self._journal_uri(spec)
@@ -54,10 +63,11 @@ class Builder:
             gate = _gate(spec, own, self.metrics)
         if own:
             raise ConfigInvalid(
-                f"the lock store {spec.name!r} of type {spec.type} has unknown metadata:"
-                f" {', '.join(sorted(own))}",
+                f"it has unknown metadata: {', '.join(sorted(own))}",
                 hint="see docs/lock-service.md for the names of each type",
             )
+        if gate is not None:
+            _check_opens(spec, gate)
         audit = self.audit
         return Component(
             name=spec.name,
@@ -70,6 +80,7 @@ class Builder:
                 ids=self.ids,
                 gate=gate,
                 metrics=self.metrics,
+                name=spec.name,
                 audit=None if audit is None else lambda entries: audit(spec.name, entries),
             ),
             prefix=KeyPrefix(spec.key_prefix),
@@ -118,6 +129,16 @@ def _gate(spec: Spec, own: dict[str, str], metrics: Metrics) -> ProviderGate:
     return ProviderGate(opened, force)
 
 
+def _check_opens(spec: Spec, gate: ProviderGate) -> None:
+    """Open one provider as each lock will: it reads and checks its settings, and asks nobody."""
+    try:
+        gate.open_provider("check", spec.ttl_ms).close()
+    except InvalidInput as error:
+        names = [name for name, key in _short(spec.provider).items() if key in str(error)]
+        hint = f"metadata {' or '.join(names)} sets it" if names else error.hint
+        raise ConfigInvalid(error.message, hint=hint) from error
+
+
 def _provider_class(spec: Spec) -> str:
     prefix = f"tidelock.lockproviders.{spec.provider}."
     for name in registry.PROVIDERS:
@@ -127,7 +148,7 @@ def _provider_class(spec: Spec) -> str:
         {name.split(".")[2] for name in registry.PROVIDERS if name.startswith("tidelock.")}
     )
     raise ConfigInvalid(
-        f"the lock store {spec.name!r} has the type {spec.type!r}, which does not exist",
+        "its type does not exist",
         hint=f"use {OWN_TYPE} or lock. and one of: {', '.join(known)}",
     )
 
@@ -142,7 +163,13 @@ def _translated(provider: str, own: dict[str, str]) -> Settings:
     """Take out of `own` what Dapr calls by other names than we do."""
     if provider == "redis":
         return _redis(own)
-    short = {
+    return {key: own.pop(name) for name, key in _short(provider).items() if name in own}
+
+
+def _short(provider: str) -> dict[str, str]:
+    """Return what a component calls the settings of a provider, by the name in lower case."""
+    return {
+        "redis": {"redisHost": keys.REDIS_URL.key},
         "etcd": {"url": keys.ETCD_URL.key, "endpoints": keys.ETCD_URL.key},
         "storage": {"url": BASE_PATH.key},
         "statestore": {"url": keys.STATE_URL.key},
@@ -152,7 +179,6 @@ def _translated(provider: str, own: dict[str, str]) -> Settings:
         "hive": {"url": keys.HMS_URIS.key},
         "kubernetes": {"url": keys.K8S_URL.key, "namespace": keys.K8S_NAMESPACE.key},
     }.get(provider, {})
-    return {key: own.pop(name) for name, key in short.items() if name in own}
 
 
 _REDIS_PASSED_OVER = (
@@ -164,16 +190,47 @@ _REDIS_PASSED_OVER = (
 
 def _redis(own: dict[str, str]) -> Settings:
     """Return Dapr's `lock.redis` metadata as our one URL."""
+    _refuse_other_redis(own)
     for name in _REDIS_PASSED_OVER:
         own.pop(name, None)
     host = own.pop("redishost", "")
     user, password = own.pop("redisusername", ""), own.pop("redispassword", "")
-    tls = own.pop("enabletls", "false").lower() == "true"
-    database = own.pop("redisdb", "0") or "0"
+    tls = own.pop("enabletls", "").lower() or "false"
+    if tls not in ("true", "false"):
+        raise ConfigInvalid(f"enableTLS is {tls!r}", hint="write true or false")
+    database = own.pop("redisdb", "") or "0"
+    if not database.isdecimal():
+        raise ConfigInvalid(f"redisDB is {database!r}", hint="write the number of a database")
     if not host:
         return {}
+    _check_address("redisHost", host)
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
-    return {keys.REDIS_URL.key: f"{'rediss' if tls else 'redis'}://{login}{host}/{database}"}
+    scheme = "rediss" if tls == "true" else "redis"
+    return {keys.REDIS_URL.key: f"{scheme}://{login}{host}/{database}"}
+
+
+def _refuse_other_redis(own: Mapping[str, str]) -> None:
+    """Refuse what Dapr's metadata may ask for and this provider cannot do."""
+    if own.get("redistype", "") not in ("", "node"):
+        raise ConfigInvalid(
+            f"redisType is {own['redistype']!r}: a lock and its counter lie in different slots",
+            hint="name one server, or a primary, and leave redisType out",
+        )
+    if own.get("failover", "").lower() not in ("", "false"):
+        raise ConfigInvalid(
+            "failover is set: sentinels are not asked",
+            hint="name the primary, or a proxy before it",
+        )
+
+
+def _check_address(name: str, text: str) -> None:
+    try:
+        parts = urlsplit(f"//{text}")
+        plain = parts.hostname and parts.netloc == text and (parts.port is None or parts.port > 0)
+    except ValueError:
+        plain = False
+    if not plain or "@" in text or "," in text:
+        raise ConfigInvalid(f"{name} is {text!r}", hint="write it as host:port")
 
 
 def _bound(provider: str, settings: Mapping[str, object], key: str, ttl_ms: int) -> Settings:
@@ -189,7 +246,7 @@ def _bound(provider: str, settings: Mapping[str, object], key: str, ttl_ms: int)
     name = key_digest(key)
     match provider:
         case "storage":
-            root = str(settings.get(BASE_PATH.key, "")).rstrip("/")
+            root = BASE_PATH.required(settings).rstrip("/")
             validity_s = max(10, seconds)
             return {
                 BASE_PATH.key: f"{root}/{name}",
@@ -197,7 +254,7 @@ def _bound(provider: str, settings: Mapping[str, object], key: str, ttl_ms: int)
                 RENEW_S.key: max(1, validity_s // 10),
             }
         case "filesystem":
-            root = str(settings.get(BASE_PATH.key, "")).rstrip("/")
+            root = BASE_PATH.required(settings).rstrip("/")
             return {
                 BASE_PATH.key: f"{root}/{name}",
                 keys.FS_EXPIRE_MIN.key: max(1, -(-seconds // 60)),
@@ -213,5 +270,9 @@ def _bound(provider: str, settings: Mapping[str, object], key: str, ttl_ms: int)
             return {keys.RESOURCE.key: name, WAIT_TIME_MS.key: max(ttl_ms, 5_000)}
         case "hive":
             return {keys.RESOURCE.key: f"tidelock.{name}"}
+        case "statestore":
+            # A component has no table whose folder could be the place.
+            url = keys.STATE_URL.required(settings)
+            return {keys.STATE_URL.key: url, keys.RESOURCE.key: name, keys.TTL_MS.key: ttl_ms}
         case _:
             return {keys.RESOURCE.key: name, keys.TTL_MS.key: ttl_ms}

@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 BEAT_MS = TTL_MS_MIN // 3
 """How often an instance makes sure that it has not been replaced: one look for all its locks."""
 _OPEN_TRIES = 20
+_PROBE_EVERY_MS = 1_000
+_PROBE_TIMEOUT_S = 5.0
 
 Told = Callable[[str], None]
 Asked = a.Ask | a.Attach | a.Renew | a.Unlock | a.Force | a.Look
@@ -56,6 +58,10 @@ class Cell:
     metrics: Metrics = field(default_factory=Metrics)
     audit: Callable[[list[Entry]], None] | None = None
     instance: str = ""
+    name: str = ""
+    """Of the lock store, for the log."""
+    outage: str = ""
+    """Why the backend, or the store of the journal, does not answer; empty while it does."""
     desk: Desk = field(init=False)
     fallen: TidelockError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -71,6 +77,8 @@ class Cell:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _batches: int = 0
     _deciding: bool = False
+    _probe: asyncio.Task[None] | None = None
+    _probed_ms: int = 0
 
     async def start(self) -> None:
         """Read the journal, take it over, and begin to decide.
@@ -158,6 +166,38 @@ class Cell:
         """
         margin_ms = max(MARGIN_MS_MIN, ttl_ms // MARGIN_SHARE)
         return self.clock.now().monotonic_ms < self._proof_ms + ttl_ms - margin_ms
+
+    async def trouble(self) -> str:
+        """Ask what this component rests on, and return why it cannot serve; empty when it can."""
+        if self.fallen is not None:
+            return self.fallen.message
+        if self.gate is not None:
+            now_ms = self.clock.now().monotonic_ms
+            if self._probe is None or (
+                self._probe.done() and now_ms - self._probed_ms >= _PROBE_EVERY_MS
+            ):
+                self._probed_ms = now_ms
+                self._probe = self._spawn(self._ask_backend(self.gate))
+            done, _ = await asyncio.wait({self._probe}, timeout=_PROBE_TIMEOUT_S)
+            if not done:
+                return f"the backend has not answered for {_PROBE_TIMEOUT_S:g} s"
+        return self.outage
+
+    async def _ask_backend(self, gate: Gate) -> None:
+        try:
+            await gate.probe()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer
+            self._heard(str(error) or type(error).__name__)
+        else:
+            self._heard()
+
+    def _heard(self, outage: str = "") -> None:
+        """Note whether what the component rests on answers; the log tells each change once."""
+        if outage and not self.outage:
+            logger.warning("the lock store %r does not answer: %s", self.name, outage)
+        elif self.outage and not outage:
+            logger.warning("the lock store %r answers again", self.name)
+        self.outage = outage
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
         """Yield every entry after number `after`, past ones first, without a gap (V5).
@@ -291,6 +331,7 @@ class Cell:
             # that was told just before a crash.
             token = await self.gate.take(key, ttl_ms * 5 // 4, immediate=immediate)
         except TidelockError as error:
+            self._heard(str(error))
             if not immediate:
                 await asyncio.sleep(BEAT_MS / 1000)
             self.submit(a.NotTaken(key, str(error)))
@@ -300,6 +341,7 @@ class Cell:
             logger.exception("the provider failed")
             self.submit(a.NotTaken(key, f"internal error: {type(error).__name__}"))
             return
+        self._heard()
         self.submit(a.NotTaken(key) if token is None else a.Taken(key, token))
 
     def _gate_lost(self, key: str, cause: str) -> None:
@@ -316,12 +358,16 @@ class Cell:
             try:
                 sealed = await asyncio.to_thread(self.journal.is_sealed)
             except TidelockError as error:
+                if self.gate is None:
+                    self._heard(str(error))
                 self._doubt(error)
                 continue
             if sealed:
                 self._fall(self.journal.deposed())
                 return
             self._proof_ms = max(self._proof_ms, sent_ms)
+            if self.gate is None:
+                self._heard()
 
     def _doubt(self, error: TidelockError) -> None:
         """L7: tell those whose lock another instance might have let expire by now."""
@@ -397,10 +443,11 @@ class Cell:
                 return
             await asyncio.sleep(0.01)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 async def _in_thread(work: Callable[..., None], *args: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from tidelock.base.errors import AcquireTimeout, InvalidInput, Unavailable
+from tidelock.base.errors import AcquireTimeout, InvalidInput, TidelockError, Unavailable
 from tidelock.base.limits import TTL_MS_MAX, TTL_MS_MIN, WAIT_MS_MAX
 from tidelock.lock.provider import Features
 from tidelock.lockservice import asking as a
@@ -79,7 +79,7 @@ class Component:
         Raises: `ResourceLocked`, `Overloaded`, `RequestSpent`, `Unavailable`.
         """
         verdict = await self._soon(self._ask(request, immediate=True, handle=self.cell.handle()))
-        return _granted(verdict)
+        return self._granted(verdict)
 
     async def lock(self, request: LockRequest, wait_ms: int | None = None) -> LockResponse:
         """Acquire the lock, waiting for it: for `wait_ms`, or as long as anybody may wait.
@@ -90,22 +90,30 @@ class Component:
         ask = self._ask(request, immediate=False, handle=self.cell.handle())
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                return _granted(await self.cell.ask(ask))
+                return self._granted(await self.cell.ask(ask))
         except TimeoutError:
-            raise AcquireTimeout(
-                f"the resource was not free within {wait_ms / 1000:g} s", hint="wait longer"
-            ) from None
+            raise self.not_in_time(wait_ms) from None
+
+    def not_in_time(self, wait_ms: int) -> TidelockError:
+        """Return the error of a wait that is over: held by others, or no answer of the backend."""
+        if self.cell.outage:
+            return _no_answer(self.cell.outage)
+        return AcquireTimeout(
+            f"the resource was not free within {wait_ms / 1000:g} s", hint="wait longer"
+        )
 
     async def stream(self, request: LockRequest, handle: int, *, immediate: bool) -> LockResponse:
         """Acquire the lock for a stream; `Cell.listen` has been told of `handle` before."""
-        return _granted(await self.cell.ask(self._ask(request, immediate=immediate, handle=handle)))
+        return self._granted(
+            await self.cell.ask(self._ask(request, immediate=immediate, handle=handle))
+        )
 
     async def attach(self, key: str, principal: str, lock_id: str, handle: int) -> LockResponse:
         """Take a lock on again after its stream broke.
 
         Raises: `LockNotFound` when it is over.
         """
-        return _granted(await self._soon(a.Attach(handle, key, principal, lock_id)))
+        return self._granted(await self._soon(a.Attach(handle, key, principal, lock_id)))
 
     async def renew_lock(
         self, key: str, principal: str, lock_id: str, ttl_ms: int = 0
@@ -116,7 +124,7 @@ class Component:
         """
         ttl_ms = self.checked_ttl(ttl_ms) if ttl_ms else 0
         event = a.Renew(self.cell.handle(), key, principal, lock_id, ttl_ms)
-        return _granted(await self._soon(event))
+        return self._granted(await self._soon(event))
 
     async def unlock(
         self,
@@ -200,32 +208,38 @@ class Component:
                 hint="ask again; what was asked may still happen and is then undone",
             ) from None
 
+    def _granted(self, verdict: a.Verdict) -> LockResponse:
+        match verdict:
+            case a.Yes(granted, since_epoch_ms):
+                return LockResponse(granted.lock_id, granted.token, granted.ttl_ms, since_epoch_ms)
+            case a.Locked(None) if self.cell.outage:
+                # Somebody is before this one in the queue, and nobody knows who holds the lock.
+                raise _no_answer(self.cell.outage)
+            case a.Locked(holder):
+                raise ResourceLocked("the resource is already locked", hint=_who(holder))
+            case a.Missing() | a.Foreign():
+                raise _not_found()
+            case a.Spent():
+                raise RequestSpent(
+                    "this request id was used for a lock that is over", hint="use another one"
+                )
+            case a.Full(what):
+                raise Overloaded(f"too many: {what}", hint="ask again later", retry_after_ms=1_000)
+            case a.Failed(cause):
+                raise _no_answer(cause)
+            case a.Done() | a.Seen():
+                raise AssertionError(verdict)
+            case _:
+                assert_never(verdict)
+
 
 def resource_of(key: str) -> str:
     """Return the resource id that a key stands for."""
     return key.rpartition(SEPARATOR)[2]
 
 
-def _granted(verdict: a.Verdict) -> LockResponse:
-    match verdict:
-        case a.Yes(granted, since_epoch_ms):
-            return LockResponse(granted.lock_id, granted.token, granted.ttl_ms, since_epoch_ms)
-        case a.Locked(holder):
-            raise ResourceLocked("the resource is already locked", hint=_who(holder))
-        case a.Missing() | a.Foreign():
-            raise _not_found()
-        case a.Spent():
-            raise RequestSpent(
-                "this request id was used for a lock that is over", hint="use another one"
-            )
-        case a.Full(what):
-            raise Overloaded(f"too many: {what}", hint="ask again later", retry_after_ms=1_000)
-        case a.Failed(cause):
-            raise Unavailable(f"the backend did not answer: {cause}", hint="ask again later")
-        case a.Done() | a.Seen():
-            raise AssertionError(verdict)
-        case _:
-            assert_never(verdict)
+def _no_answer(cause: str) -> Unavailable:
+    return Unavailable(f"the backend did not answer: {cause}", hint="ask again later")
 
 
 def _who(holder: Granted | None) -> str:

@@ -15,6 +15,7 @@ from typing import assert_never
 from tidelock.base.clock import Now
 from tidelock.base.ids import IdSource
 from tidelock.base.limits import (
+    BACKEND_OUTAGE_MS_MAX,
     GRANTS_PER_PRINCIPAL_MAX,
     WAITERS_MAX,
     WAITERS_PER_RESOURCE_MAX,
@@ -65,6 +66,7 @@ class Desk:
         self._deadlines: list[tuple[int, str, str]] = []
         self._spent: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._shares: dict[str, int] = {}
+        self._silent_since: dict[str, int] = {}
         self._out: list[a.Output] = []
 
     @property
@@ -111,7 +113,7 @@ class Desk:
             case a.Taken(key, token):
                 self._taken(key, token, now)
             case a.NotTaken(key, cause):
-                self._not_taken(key, cause)
+                self._not_taken(key, cause, now)
             case a.Lose(key, lock_id, cause):
                 self._lose(key, lock_id, cause, now)
 
@@ -297,6 +299,7 @@ class Desk:
     def _taken(self, key: str, token: int, now: Now) -> None:
         ask = self._queues.first(key)
         self._queues.end_taking(key)
+        self._silent_since.pop(key, None)
         if ask is None or key in self.held:
             # Whoever wanted it has left meanwhile.
             self._out.append(a.GiveBack(key))
@@ -304,15 +307,22 @@ class Desk:
         self._queues.leave(ask.handle)
         self._grant(ask, token, now)
 
-    def _not_taken(self, key: str, cause: str) -> None:
+    def _not_taken(self, key: str, cause: str, now: Now) -> None:
         self._queues.end_taking(key)
+        # Who waits keeps its place through a short outage of the backend; others hear it now.
+        too_long = bool(cause) and self._is_silent_too_long(key, now)
         for ask in self._queues.waiters(key):
-            # Who waits goes on waiting, however long the backend is away; others hear it now.
-            if ask.immediate:
+            if ask.immediate or too_long:
                 self._queues.leave(ask.handle)
                 self._reply(ask.handle, a.Failed(cause) if cause else a.Locked(None))
+        if not cause or key not in self._queues:
+            self._silent_since.pop(key, None)
         if key not in self.held:
             self._take(key)
+
+    def _is_silent_too_long(self, key: str, now: Now) -> bool:
+        since_ms = self._silent_since.setdefault(key, now.monotonic_ms)
+        return now.monotonic_ms - since_ms >= BACKEND_OUTAGE_MS_MAX
 
     def _unheard(self, key: str, lock_id: str, now: Now) -> None:
         """Leave a grant to expire whose holder may never have heard of it; it may ask again."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
 from tidelock.base.errors import InvalidInput
+from tidelock.base.limits import TTL_MS_MAX, TTL_MS_MIN
 
 _UNIT_MS = {
     "ns": Fraction(1, 1_000_000),
@@ -23,8 +25,9 @@ _GO_MAX_MS = (2**63 - 1) // 1_000_000
 
 
 def duration_ms(text: str) -> int:
-    """Return the whole milliseconds of a Go duration, rounded towards zero.
+    """Return the whole milliseconds of a Go duration; a part of one counts as one.
 
+    Only a duration of zero is 0: what is shorter than a millisecond is not mistaken for nothing.
     Raises: `InvalidInput` for what Go's `time.ParseDuration` refuses.
     """
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
@@ -42,7 +45,39 @@ def duration_ms(text: str) -> int:
             f"{text[:_LENGTH_MAX]!r} is not a duration",
             hint="write a Go duration such as 30s, 1m30s or 500ms",
         )
-    return sign * int(total)
+    return sign * math.ceil(total)
+
+
+def duration_field(name: str, text: str) -> int:
+    """Return the milliseconds of a request's or a component's field, which is not negative.
+
+    Raises: `InvalidInput`, which names the field and its value.
+    """
+    try:
+        found = duration_ms(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"the field {name!r}: {error.message}", hint=error.hint) from error
+    if found < 0:
+        raise InvalidInput(
+            f"the field {name!r} is {text!r}, and a duration cannot be negative",
+            hint="write a Go duration such as 30s, 1m30s or 500ms, or leave it out",
+        )
+    return found
+
+
+def ttl_field(name: str, text: str) -> int:
+    """Return the milliseconds of a TTL; 0 stands for the default of the lock store.
+
+    Raises: `InvalidInput`, which names the field and its value.
+    """
+    found = duration_field(name, text)
+    if found and not TTL_MS_MIN <= found <= TTL_MS_MAX:
+        raise InvalidInput(
+            f"the field {name!r} is {text!r}, which is outside {go_duration(TTL_MS_MIN)} to"
+            f" {go_duration(TTL_MS_MAX)}",
+            hint="renewals, not a long TTL, make a holding last",
+        )
+    return found
 
 
 def go_duration(duration: int) -> str:

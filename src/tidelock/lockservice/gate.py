@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tidelock.base.errors import TidelockError, Unsupported
+from tidelock.base.errors import TidelockError, Unavailable, Unsupported
 from tidelock.base.runtime import DaemonPool
-from tidelock.lock.provider import Features, LockProvider
+from tidelock.lock.provider import Features, LockProvider, TellsOutage
 from tidelock.lock.state import Standing
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ LostListener = Callable[[str, str], None]
 GATE_THREADS_MAX = 32
 """Requests to one backend at a time; more wait their turn."""
 
+_PROBE_KEY = "probe"
+_PROBE_TTL_MS = 60_000
 _SLICE_MS = 500
 """How long one try for a held lock may wait in the backend before others get the thread."""
 
@@ -46,6 +49,13 @@ class Gate(Protocol):
 
     def give_back(self, key: str, *, by_force: bool) -> None:
         """Release the lock of `key` if this process has it, in the background."""
+        ...
+
+    async def probe(self) -> None:
+        """Ask the backend something that changes nothing.
+
+        Raises: `TidelockError` when it does not answer.
+        """
         ...
 
     def features(self) -> Features:
@@ -77,7 +87,7 @@ class ProviderGate:
     def features(self) -> Features:
         """Return what the provider can do, as it says itself."""
         if self._features is None:
-            provider = self.open_provider("features", 60_000)
+            provider = self.open_provider(_PROBE_KEY, _PROBE_TTL_MS)
             self._features = provider.features()
             provider.close()
         return self._features
@@ -93,6 +103,8 @@ class ProviderGate:
 
             def attempt() -> int | None:
                 if not provider.try_lock(0 if immediate else _SLICE_MS):
+                    if isinstance(provider, TellsOutage) and provider.outage:
+                        raise Unavailable(provider.outage, hint="ask again later")
                     return None
                 provider.on_lost(lost)
                 return provider.check()
@@ -107,6 +119,19 @@ class ProviderGate:
             else:
                 self._held[key] = provider
             return token
+
+    async def probe(self) -> None:
+        """Ask who holds a lock that nobody takes."""
+
+        def look() -> None:
+            provider = self.open_provider(_PROBE_KEY, _PROBE_TTL_MS)
+            try:
+                provider.holder()
+            finally:
+                _closed(provider)
+
+        with suppress(Unsupported):
+            await self._in_pool(look)
 
     def give_back(self, key: str, *, by_force: bool) -> None:
         """Release in the background; the next `take` of the key waits for it."""

@@ -310,7 +310,9 @@ def _ms(request: Any, name: str) -> int | None:
     if not request.HasField(name):
         return None
     value = getattr(request, name)
-    return int(value.seconds) * 1000 + int(value.nanos) // 1_000_000
+    nanos = int(value.seconds) * 1_000_000_000 + int(value.nanos)
+    # A part of a millisecond counts as one: only zero is nothing.
+    return -(-nanos // 1_000_000)
 
 
 def _duration(duration_ms: int) -> Any:

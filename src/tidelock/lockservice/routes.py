@@ -9,10 +9,10 @@ from typing import Any
 
 from tidelock.base.errors import InvalidInput, NotFound
 from tidelock.base.limits import TOKEN_MAX
-from tidelock.lockservice.answers import Answer, DaprError
+from tidelock.lockservice.answers import Answer, DaprError, not_ready
 from tidelock.lockservice.auth import Permission, Principal
 from tidelock.lockservice.component import LockResponse
-from tidelock.lockservice.duration import duration_ms, go_duration
+from tidelock.lockservice.duration import duration_field, go_duration, ttl_field
 from tidelock.lockservice.exposition import exposition
 from tidelock.lockservice.jsonbody import flag_field, json_object, text_field, whole_field
 from tidelock.lockservice.service import LockService, Wish
@@ -136,7 +136,7 @@ async def _lock(service: LockService, principal: Principal, request: Request) ->
         resource_id=request.parts[2],
         store=_store(request, fields),
         immediate=flag_field(fields, "immediate"),
-        ttl_ms=_duration(fields, "ttl") or 0,
+        ttl_ms=_ttl(fields),
         wait_ms=_duration(fields, "wait"),
         request_id=text_field(fields, "requestID"),
         owner=text_field(fields, "owner"),
@@ -175,7 +175,7 @@ async def _renew(service: LockService, principal: Principal, request: Request) -
         _store(request, fields),
         request.parts[2],
         text_field(fields, "lockID"),
-        _duration(fields, "ttl") or 0,
+        _ttl(fields),
     )
     return Json(_grant_fields(response))
 
@@ -216,9 +216,24 @@ async def _events(service: LockService, principal: Principal, request: Request) 
 
 
 async def _healthz(service: LockService, principal: Principal, request: Request) -> Reply:
+    """Whether this process can go on; a restart would help where it cannot."""
     del principal, request
-    fallen = any(component.cell.fallen for component in service.components.values())
-    return Empty(500 if fallen or service.draining else 204)
+    stores = service.components.values()
+    causes = {store.name: store.cell.fallen.message for store in stores if store.cell.fallen}
+    if service.draining:
+        causes = {"": "the lock service is shutting down"}
+    if causes:
+        raise not_ready(causes, outbound=False)
+    return Empty()
+
+
+async def _outbound(service: LockService, principal: Principal, request: Request) -> Reply:
+    """Whether locks can be had: every lock store is asked."""
+    del principal, request
+    causes = await service.troubles()
+    if causes:
+        raise not_ready(causes, outbound=True)
+    return Empty()
 
 
 async def _metrics(service: LockService, principal: Principal, request: Request) -> Reply:
@@ -293,7 +308,12 @@ def _store(request: Request, fields: dict[str, Any]) -> str:
 
 def _duration(fields: dict[str, Any], name: str) -> int | None:
     text = text_field(fields, name)
-    return duration_ms(text) if text else None
+    return duration_field(name, text) if text else None
+
+
+def _ttl(fields: dict[str, Any]) -> int:
+    text = text_field(fields, "ttl")
+    return ttl_field("ttl", text) if text else 0
 
 
 ROUTES = (
@@ -305,7 +325,7 @@ ROUTES = (
     Route("GET", (ALPHA2, "lock", "*"), _status),
     Route("GET", (ALPHA2, "events"), _events),
     Route("GET", ("v1.0", "healthz"), _healthz, public=True),
-    Route("GET", ("v1.0", "healthz", "outbound"), _healthz, public=True),
+    Route("GET", ("v1.0", "healthz", "outbound"), _outbound, public=True),
     Route("GET", ("metrics",), _metrics),
     Route("GET", ("openapi.json",), _openapi, public=True),
 )

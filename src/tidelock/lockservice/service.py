@@ -5,6 +5,7 @@ alpha1 is Dapr's, word for word; alpha2 is the proposal's, with both of its opti
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -214,6 +215,14 @@ class LockService:
             self._streams[principal.name] -= 1
             if not self._streams[principal.name]:
                 del self._streams[principal.name]
+
+    async def troubles(self) -> dict[str, str]:
+        """Return each lock store that cannot serve and why; under "" why none of them can."""
+        if self.draining:
+            return {"": "the lock service is shutting down"}
+        stores = self.components.values()
+        causes = await asyncio.gather(*(component.cell.trouble() for component in stores))
+        return {store.name: cause for store, cause in zip(stores, causes, strict=True) if cause}
 
     @property
     def streams(self) -> int:

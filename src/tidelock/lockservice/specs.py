@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelock.base.errors import ConfigInvalid, MissingExtra
-from tidelock.lockservice.duration import duration_ms
+from tidelock.lockservice.duration import ttl_field
 
 OWN_TYPE = "lock.tidelock"
 DEFAULT_NAME = "lockstore"
@@ -42,7 +42,7 @@ class Spec:
     def ttl_ms(self) -> int:
         """The default TTL of its locks."""
         text = self.metadata.get("ttl")
-        return duration_ms(text) if text else DEFAULT_TTL_MS
+        return (ttl_field("ttl", text) if text else 0) or DEFAULT_TTL_MS
 
     @property
     def key_prefix(self) -> str:

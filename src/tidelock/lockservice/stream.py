@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidelock.base.errors import AcquireTimeout, HoldingLost, NotFound
+from tidelock.base.errors import HoldingLost, NotFound
 from tidelock.lockservice.auth import Permission, Principal
 from tidelock.lockservice.component import Component, LockRequest, LockResponse
 from tidelock.lockservice.entries import Ended, Entry, Granted, Opened, Retimed
@@ -69,7 +69,7 @@ async def lock_stream(
         component.listen(handle, told)
         ask = asyncio.ensure_future(_acquire(component, request, wish, handle))
         try:
-            async for ping in _pings_until(ask, _ping_s(request.ttl_ms), wish.wait_ms):
+            async for ping in _pings_until(ask, component, request.ttl_ms, wish.wait_ms):
                 yield ping
             response = ask.result()
             yield Acquired(response)
@@ -100,7 +100,7 @@ async def _acquire(
 
 
 async def _pings_until(
-    ask: asyncio.Future[LockResponse], ping_s: float, wait_ms: int | None
+    ask: asyncio.Future[LockResponse], component: Component, ttl_ms: int, wait_ms: int | None
 ) -> AsyncGenerator[Ping, None]:
     """Yield pings until `ask` is done: a waiting client that died must be noticed, too."""
     loop = asyncio.get_running_loop()
@@ -112,11 +112,9 @@ async def _pings_until(
         done, _ = await asyncio.wait({ask}, timeout=left_s)
         if done:
             return
-        pause_s = ping_s
+        pause_s = _ping_s(ttl_ms)
         if ends_at is not None and loop.time() >= ends_at:
-            raise AcquireTimeout(
-                f"the resource was not free within {(wait_ms or 0) / 1000:g} s", hint="wait longer"
-            )
+            raise component.not_in_time(wait_ms or 0)
         yield Ping()
 
 

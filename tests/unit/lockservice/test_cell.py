@@ -314,6 +314,7 @@ class FakeGate:
         self.given_back: list[tuple[str, bool]] = []
         self.lost: LostListener | None = None
         self.error: TidelockError | None = None
+        self.probes = 0
 
     def listen(self, lost: LostListener) -> None:
         self.lost = lost
@@ -330,6 +331,11 @@ class FakeGate:
 
     def give_back(self, key: str, *, by_force: bool) -> None:
         self.given_back.append((key, by_force))
+
+    async def probe(self) -> None:
+        self.probes += 1
+        if self.error is not None:
+            raise self.error
 
     def features(self) -> Features:
         return Features()
@@ -375,6 +381,43 @@ def test_a_backend_that_fails_gives_unavailable_and_no_grant() -> None:
             with pytest.raises(Unavailable, match="away"):
                 await component.try_lock(wish())
             assert not any(isinstance(e.decision, Granted) for e in component.cell.events)
+
+    run(talk)
+
+
+def test_health_asks_the_backend_and_the_log_tells_each_change_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def talk(store: ScriptedStore) -> None:
+        gate = FakeGate()
+        async with started(store, gate) as component:
+            gate.error = StoreUnreachable("away")
+            told = await asyncio.gather(*(component.cell.trouble() for _ in range(20)))
+            assert all("away" in cause for cause in told)
+            assert gate.probes == 1, "many who ask at once cost one question"
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await component.try_lock(wish())
+            gate.error = None
+            await component.try_lock(wish())
+            assert component.cell.outage == ""
+        said = [record.getMessage() for record in caplog.records]
+        assert len([text for text in said if "does not answer: away" in text]) == 1
+        assert len([text for text in said if "answers again" in text]) == 1
+
+    run(talk)
+
+
+def test_a_wait_that_ends_while_the_backend_is_away_is_not_a_plain_no() -> None:
+    async def talk(store: ScriptedStore) -> None:
+        gate = FakeGate()
+        gate.error = StoreUnreachable("away")
+        async with started(store, gate) as component:
+            with pytest.raises(Unavailable, match="away"):
+                await component.lock(wish(), 50)
+            # The backend is still being asked for the one that left.
+            with pytest.raises(Unavailable, match="away"):
+                await component.try_lock(wish())
 
     run(talk)
 

@@ -379,6 +379,30 @@ def test_a_waiter_goes_on_waiting_for_the_backend() -> None:
     assert isinstance(talk.replies[handle], a.Yes)
 
 
+def test_a_waiter_hears_of_a_backend_that_stays_away() -> None:
+    talk = Talk(gated=True)
+    first, second = talk.waits(), talk.waits()
+    talk.say(a.NotTaken("r", "it is away"))
+    talk.pass_ms(limits.BACKEND_OUTAGE_MS_MAX - 1)
+    talk.say(a.NotTaken("r", "it is away"))
+    assert first not in talk.replies
+    talk.pass_ms(1)
+    talk.say(a.NotTaken("r", "it is away"))
+    assert talk.replies[first] == talk.replies[second] == a.Failed("it is away")
+    assert talk.look().waiters == 0
+
+
+def test_an_answer_of_the_backend_starts_the_patience_anew() -> None:
+    talk = Talk(gated=True)
+    handle = talk.waits()
+    talk.say(a.NotTaken("r", "it is away"))
+    talk.pass_ms(limits.BACKEND_OUTAGE_MS_MAX - 1)
+    talk.say(a.NotTaken("r"))
+    talk.pass_ms(limits.BACKEND_OUTAGE_MS_MAX - 1)
+    talk.say(a.NotTaken("r", "it is away"))
+    assert handle not in talk.replies
+
+
 def test_a_backend_lock_that_nobody_wants_any_more_is_given_back() -> None:
     talk = Talk(gated=True)
     handle = talk.waits()
