@@ -107,7 +107,8 @@ def test_four_answers_are_four_statuses(http: Http) -> None:
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(service: ServiceProcess) -> None:
     with socket.create_connection(("127.0.0.1", service.http_port), timeout=5) as raw:
         raw.sendall(
-            b"POST /v1.0-alpha2/lock/r HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n"
+            b"POST /v1.0-alpha2/lock/r HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Length: 999999999\r\n\r\n"
         )
         assert raw.recv(100).startswith(b"HTTP/1.1 400")
 
@@ -443,3 +444,122 @@ def test_the_openapi_page_describes_what_is_served(http: Http) -> None:
                 continue
             answer = http(method.upper(), concrete, {"immediate": True, **GOOD})
             assert str(answer.status) in operations[method]["responses"], (method, path)
+
+
+@pytest.mark.parametrize("field", ["ttl", "wait", "linger"])
+@pytest.mark.parametrize("text", ["-5s", "-1ns", "5", "1 s", "1d", "s"])
+def test_a_duration_that_cannot_be_is_refused_by_name(http: Http, field: str, text: str) -> None:
+    answer = http.lock("duration", immediate=True, **{field: text})
+    assert (answer.status, answer.json["errorCode"]) == (400, "ERR_MALFORMED_REQUEST")
+    assert field in answer.json["message"]
+    assert text in answer.json["message"]
+
+
+@pytest.mark.parametrize("text", ["1µs", "1μs", "100us", "1ns", "999ms", "1h0.1s"])
+def test_a_ttl_out_of_bounds_is_refused_and_never_the_default(
+    service: ServiceProcess, http: Http, text: str
+) -> None:
+    for answer in (
+        http.lock("short", immediate=True, ttl=text),
+        http("PUT", "/v1.0-alpha2/lock/short", {"lockID": "any", "ttl": text}),
+    ):
+        assert answer.status == 400
+        assert text in answer.json["message"]
+        assert "'ttl'" in answer.json["message"]
+    with grpc.insecure_channel(service.grpc_address) as channel:
+        with pytest.raises(grpc.RpcError) as error:
+            call(channel, LOCKS, "Lock", resource_id="short", immediate=True, ttl={"nanos": 1})
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert http.status("short")["locked"] is False
+
+
+def test_a_ttl_of_zero_or_none_is_the_default(service: ServiceProcess, http: Http) -> None:
+    for number, wish in enumerate(({}, {"ttl": ""}, {"ttl": "0"}, {"ttl": "0s"})):
+        assert http.lock(f"default-{number}", immediate=True, **wish).json["ttl"] == "30s"
+    with grpc.insecure_channel(service.grpc_address) as channel:
+        # The proposal's message: "If <= 0, uses the default TTL."
+        for number, seconds in enumerate((0, -5)):
+            granted = call(
+                channel, LOCKS, "Lock", resource_id=f"d-{number}", ttl={"seconds": seconds}
+            )
+            assert granted.ttl.seconds == 30
+
+
+FOREIGN: dict[str, dict[str, str]] = {
+    "another site's name": {"host": "evil.example"},
+    "another site's name and our port": {"host": "evil.example:3500"},
+    "a page of another site": {"origin": "http://evil.example"},
+    "a page of another port": {"origin": "http://localhost:8000"},
+    "a page without an origin": {"origin": "null"},
+    "a browser, cross site": {"sec-fetch-site": "cross-site"},
+    "a browser, same site": {"sec-fetch-site": "same-site"},
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_no_web_page_takes_or_ends_locks_on_loopback(http: Http, case: str) -> None:
+    headers = {"content-type": "text/plain", **FOREIGN[case]}
+    path = "/v1.0-alpha2/lock/page"
+    body = json.dumps({"immediate": True, "lockID": "any"}).encode()
+    for method in ("POST", "PUT", "DELETE", "GET"):
+        answer = http(method, path, body if method != "GET" else None, **headers)
+        assert (answer.status, answer.json["errorCode"]) == (403, "ERR_PERMISSION_DENIED"), method
+    old = json.dumps({**GOOD, "resourceId": "page"}).encode()
+    assert http("POST", ALPHA1, old, **headers).status == 403
+    assert http.status("page")["locked"] is False
+
+
+def test_bodies_that_only_forms_send_are_refused(http: Http) -> None:
+    for kind in ("text/plain", "text/plain;charset=UTF-8", "multipart/form-data; boundary=x"):
+        answer = http(
+            "POST", "/v1.0-alpha2/lock/form", b'{"immediate": true}', **{"content-type": kind}
+        )
+        assert (answer.status, answer.json["errorCode"]) == (415, "ERR_UNSUPPORTED_MEDIA_TYPE")
+    assert http.status("form")["locked"] is False
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "localhost"},
+        {"host": "localhost:3500"},
+        {"host": "[::1]:3500"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/json"},
+        {"sec-fetch-site": "none"},
+    ],
+)
+def test_programs_are_served_as_before(http: Http, headers: dict[str, str]) -> None:
+    body = json.dumps({"immediate": True}).encode()
+    answer = http("POST", "/v1.0-alpha2/lock/program", body, **headers)
+    assert answer.status == 200
+    assert http.unlock("program", answer.json["lockID"]).status == 204
+
+
+def test_names_are_checked_over_http_2_and_can_be_added(tmp_path: Path) -> None:
+    import httpx
+
+    names = ["--name", "locks.internal"]
+    with (
+        ServiceProcess(str(tmp_path / "store"), names) as service,
+        httpx.Client(http1=False, http2=True) as client,
+    ):
+        url = f"{service.url}/v1.0-alpha2/lock/r"
+        foreign = {"host": "evil.example"}
+        assert client.get(url, headers={"host": "locks.internal"}).status_code == 200
+        assert client.get(url).status_code == 200
+        assert client.get(url, headers=foreign).status_code == 403
+        healthy = client.get(f"{service.url}/v1.0/healthz", headers=foreign)
+        assert healthy.status_code == 204
+
+
+def test_with_a_token_any_name_leads_here_and_pages_stay_out(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    args = ["--api-token-file", str(token)]
+    with ServiceProcess(str(tmp_path / "store"), args) as service:
+        http = Http(service.url, {"dapr-api-token": SECRET})
+        path = "/v1.0-alpha2/lock/r"
+        assert http("GET", path, host="locks.internal").status == 200
+        assert http("GET", path, origin="http://evil.example").status == 403
+        http.close()

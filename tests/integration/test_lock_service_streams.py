@@ -55,11 +55,42 @@ def test_a_stream_pings_while_it_holds_and_while_it_waits(http: Http) -> None:
         assert waiter.next(skip_pings=False) == {"type": "ping"}
 
 
-def test_an_immediate_stream_on_a_locked_resource_is_409(http: Http) -> None:
+def test_an_immediate_stream_on_a_locked_resource_ends_with_an_error_line(
+    service: ServiceProcess, http: Http
+) -> None:
     with http.stream("busy") as holder:
         holder.next()
         with http.stream("busy", immediate=True) as other:
             assert other.status == 409
+            assert other.reply.headers["content-type"] == "application/x-ndjson"
+            line = other.next()
+            assert line is not None
+            assert (line["type"], line["errorCode"]) == ("error", "ERR_RESOURCE_LOCKED")
+            assert line["error"] == "the resource is already locked"
+            assert other.next() is None, "the stream is closed after the error"
+        # The wish for a stream may stand in the body as well, over HTTP/2 too.
+        with httpx.Client(http1=False, http2=True) as client:
+            wish = {"immediate": True, "stream": True}
+            said = client.post(f"{service.url}/v1.0-alpha2/lock/busy", json=wish)
+            assert (said.status_code, said.http_version) == (409, "HTTP/2")
+            assert said.headers["content-type"] == "application/x-ndjson"
+            assert said.text.endswith("\n")
+            assert said.json()["type"] == "error"
+
+
+def test_whoever_asks_for_lines_is_answered_in_lines_whatever_is_wrong(http: Http) -> None:
+    for wish, status, code in [
+        ({"ttl": "soon"}, 400, "ERR_MALFORMED_REQUEST"),
+        ({"store": "nowhere"}, 400, "ERR_LOCK_STORE_NOT_FOUND"),
+        ({"lockID": "gone"}, 404, "ERR_LOCK_NOT_FOUND"),
+    ]:
+        with http.stream("wrong", **wish) as stream:
+            assert stream.status == status
+            assert stream.reply.headers["content-type"] == "application/x-ndjson"
+            line = stream.next()
+            assert line is not None
+            assert (line["type"], line["errorCode"]) == ("error", code)
+            assert stream.next() is None
 
 
 def test_streams_are_served_in_order_of_arrival(http: Http) -> None:

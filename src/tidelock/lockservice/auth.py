@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import ConfigInvalid, PermissionDenied
@@ -25,6 +27,65 @@ from tidelock.lockservice.resource import SEPARATOR
 TOKEN_HEADER = "dapr-api-token"  # noqa: S105 - the name of a header
 _TOKEN_LENGTH_MAX = 4_096
 _ADDRESSES_MAX = 10_000
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OWN_PAGES = ("same-origin", "none")
+"""What browsers say in `Sec-Fetch-Site` of a server's own pages, and of the address bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The names that lead to a server. Pages of other sites must not use it by a visitor's browser.
+
+    A browser lets any page send requests to any server, loopback included; it only keeps the page
+    from reading the answer, and says in its headers where the request comes from.
+    """
+
+    names: frozenset[str] | None
+    """None: any name; for servers that ask every request for a secret of its own."""
+    secure: bool = False
+
+    @staticmethod
+    def at(host: str, names: Iterable[str] = (), *, secure: bool = False) -> Site:
+        """Return the site of a server that listens on `host`."""
+        return Site(
+            frozenset({host, *names, *(LOOPBACK if is_loopback(host) else ())}), secure=secure
+        )
+
+    def check_host(self, host: str | None) -> None:
+        """Refuse names that are not ours: another site's name may lead here (DNS rebinding).
+
+        Raises: `PermissionDenied`.
+        """
+        if self.names is None:
+            return
+        try:
+            given = urlsplit(f"//{host or ''}").hostname or ""
+        except ValueError:
+            given = host or ""
+        if given not in self.names:
+            raise PermissionDenied(
+                f"this server is not called {given!r}", hint="start it with --name for that"
+            )
+
+    def check_origin(self, host: str | None, origin: str | None, fetch_site: str | None) -> None:
+        """Refuse what a page of another site sent.
+
+        Raises: `PermissionDenied`.
+        """
+        own = f"{'https' if self.secure else 'http'}://{host or ''}"
+        foreign = origin is not None and origin != own
+        if foreign or (fetch_site is not None and fetch_site not in _OWN_PAGES):
+            raise PermissionDenied("the request comes from another site")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a server on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Permission(Enum):

@@ -12,14 +12,15 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from tidelock.base.errors import InvalidInput, TidelockError
 from tidelock.base.limits import SERVICE_BODY_BYTES_MAX
 from tidelock.lockservice import routes
-from tidelock.lockservice.answers import DaprError, answer_of
-from tidelock.lockservice.auth import TOKEN_HEADER, Doorkeeper, Principal
+from tidelock.lockservice.answers import Answer, DaprError, answer_of
+from tidelock.lockservice.auth import TOKEN_HEADER, Doorkeeper, Principal, Site
 from tidelock.lockservice.routes import Bytes, Empty, Json, Lines, Request, Route
 from tidelock.lockservice.service import LockService
 
@@ -30,6 +31,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _BODY_TIMEOUT_S = 20.0
+_NDJSON = b"application/x-ndjson"
+_KINDS_OF_FORMS = ("text/plain", "multipart/form-data")
 _OVER_HTTP1 = "a stream over HTTP/1 takes a connection of its own: use HTTP/2"
 
 
@@ -39,6 +42,7 @@ class HttpApp:
 
     service: LockService
     door: Doorkeeper
+    site: Site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; this is what ASGI servers call."""
@@ -47,7 +51,7 @@ class HttpApp:
             return
         if scope["type"] != "http":
             return
-        as_json = "application/json" in (_header(scope, b"accept") or "")
+        form = _form(_header(scope, b"accept") or "")
         unread = True
         try:
             parts = _parts(bytes(scope.get("raw_path") or scope["path"].encode()))
@@ -55,11 +59,12 @@ class HttpApp:
             principal = self._principal(scope, route)
             unread = False
             request = await self._read(scope, parts, receive)
+            self._check_kind(scope, request, principal)
             await self._serve(request, route, principal, receive, send)
         except (TidelockError, DaprError) as error:
             if unread:
                 await _drained(scope, receive)
-            await _send_error(send, error, as_json=as_json)
+            await _send_error(send, error, form)
         except _Gone:
             return
         except Exception as error:
@@ -78,10 +83,27 @@ class HttpApp:
     def _principal(self, scope: Scope, route: Route) -> Principal:
         if route.public:
             return Principal("anybody", permissions=frozenset())
+        host = _header(scope, b"host")
+        self.site.check_host(host)
+        origin, fetch_site = _header(scope, b"origin"), _header(scope, b"sec-fetch-site")
+        self.site.check_origin(host, origin, fetch_site)
         bearer = (_header(scope, b"authorization") or "").removeprefix("Bearer ").strip()
         token = _header(scope, TOKEN_HEADER.encode()) or bearer
         client = scope.get("client") or ("unknown", 0)
         return self.door.admit(token, str(client[0]))
+
+    def _check_kind(self, scope: Scope, request: Request, principal: Principal) -> None:
+        """Refuse bodies of the kinds that forms of any web page may send without being asked.
+
+        What curl sends unless told otherwise is one of them and stays: browsers name the origin of
+        such a request, and that was looked at before. With a token it does not matter.
+        """
+        kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if request.body and principal is self.door.anybody and kind in _KINDS_OF_FORMS:
+            raise DaprError(
+                Answer("ERR_UNSUPPORTED_MEDIA_TYPE", 415, "INVALID_ARGUMENT"),
+                f"a body of the type {kind} is not taken: send content-type: application/json",
+            )
 
     async def _serve(
         self, request: Request, route: Route, principal: Principal, receive: Receive, send: Send
@@ -117,9 +139,13 @@ class HttpApp:
         request: Request,
     ) -> None:
         async with aclosing(source):
-            # What fails before the first line still has a status to say it with.
-            line = await self._next(source, gone)
-            headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
+            try:
+                line = await self._next(source, gone)
+            except (TidelockError, DaprError) as error:
+                # What fails before the first line still has a status to say it with.
+                await _send_error(send, error, _Form.LINES)
+                return
+            headers = [(b"content-type", _NDJSON), (b"cache-control", b"no-store")]
             if not request.is_http2:
                 self.service.warn_once("http1", _OVER_HTTP1)
                 headers.append((b"warning", f'299 - "{_OVER_HTTP1}"'.encode()))
@@ -150,8 +176,28 @@ class HttpApp:
                     await step
 
 
-def _error_line(error: TidelockError | DaprError) -> dict[str, Any]:
-    return {"type": "error", "error": error.message, "errorCode": answer_of(error).code}
+class _Form(Enum):
+    """How an error is written, by what the client accepts."""
+
+    PLAIN = "Dapr's own"
+    JSON = "an object"
+    LINES = "a line of a stream"
+
+
+def _form(accept: str) -> _Form:
+    if "application/x-ndjson" in accept:
+        return _Form.LINES
+    return _Form.JSON if "application/json" in accept else _Form.PLAIN
+
+
+def _error_line(error: Exception) -> dict[str, Any]:
+    return {"type": "error", "error": _message(error), "errorCode": answer_of(error).code}
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, TidelockError | DaprError):
+        return error.message
+    return "internal error; see the log of the service"
 
 
 async def _line_of(source: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any] | None:
@@ -226,15 +272,15 @@ def _header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-async def _send_error(send: Send, error: Exception, *, as_json: bool = True) -> None:
+async def _send_error(send: Send, error: Exception, form: _Form = _Form.JSON) -> None:
     answer = answer_of(error)
-    ours = isinstance(error, TidelockError | DaprError)
-    if answer.status == 401 and not as_json:
+    if answer.status == 401 and form is _Form.PLAIN:
         # Dapr's own answer, for clients that look for it.
         await _send(send, 401, b"invalid api token", b"text/plain")
         return
-    message = error.message if ours else "internal error; see the log of the service"  # type: ignore[attr-defined]
-    fields: dict[str, Any] = {"errorCode": answer.code, "message": message}
+    fields: dict[str, Any] = {"errorCode": answer.code, "message": _message(error)}
+    if form is _Form.LINES:
+        fields = _error_line(error)
     hint = getattr(error, "hint", "")
     if hint:
         fields["hint"] = hint
@@ -244,6 +290,9 @@ async def _send_error(send: Send, error: Exception, *, as_json: bool = True) -> 
         fields["errorCode"] = answer.code
     if answer.status == 429:
         headers.append((b"retry-after", b"1"))
+    if form is _Form.LINES:
+        await _send(send, answer.status, _line(fields), _NDJSON, extra=headers)
+        return
     await _send(send, answer.status, json.dumps(fields).encode(), extra=headers)
 
 
@@ -270,5 +319,8 @@ async def _send(
 
 
 async def _send_line(send: Send, fields: dict[str, Any]) -> None:
-    line = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
-    await send({"type": "http.response.body", "body": line, "more_body": True})
+    await send({"type": "http.response.body", "body": _line(fields), "more_body": True})
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import ipaddress
 import logging
 import os
 import signal
@@ -23,7 +22,7 @@ from tidelock.base.limits import SERVICE_HEADER_BYTES_MAX, STREAMS_MAX
 from tidelock.base.metrics import Metrics
 from tidelock.lockservice import asking as a
 from tidelock.lockservice.auditfile import AuditFile
-from tidelock.lockservice.auth import Doorkeeper
+from tidelock.lockservice.auth import Doorkeeper, Site, is_loopback
 from tidelock.lockservice.building import Builder, check_apart
 from tidelock.lockservice.grpc import Credentials, GrpcApi
 from tidelock.lockservice.health import AppHealth
@@ -52,17 +51,22 @@ class Serving:
     app_health: AppHealth | None = None
     audit_file: Path | None = None
     insecure: bool = False
+    names: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> Site:
+        """The names that clients may use: any, where a token is asked for or `insecure` was."""
+        secure = self.tls is not None
+        if self.door.asks or not (self.names or is_loopback(self.host)):
+            return Site(None, secure=secure)
+        return Site.at(self.host, self.names, secure=secure)
 
     def check(self) -> None:
         """Refuse to be open to the world by mistake.
 
         Raises: `ConfigInvalid`.
         """
-        try:
-            is_loopback = ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            is_loopback = self.host == "localhost"
-        if is_loopback or self.insecure:
+        if is_loopback(self.host) or self.insecure:
             return
         if not self.door.asks:
             raise ConfigInvalid(
@@ -103,7 +107,7 @@ async def serve(
             f"{serving.host}:{serving.grpc_port}", serving.tls
         )
         listening = _listen(serving.host, serving.http_port)
-        app = HttpApp(service, serving.door)
+        app = HttpApp(service, serving.door, serving.site)
         ended = asyncio.Event()
         http_task = asyncio.ensure_future(_serve_http(app, listening, serving.tls, ended))
         await grpc_server.start()

@@ -157,7 +157,7 @@ def run() -> None:
 def main(args: list[str]) -> int:
     """Run one command; return its exit code."""
     debug = os.environ.get("TIDELOCK_DEBUG", "") not in ("", "0")
-    _prepare(debug=debug)
+    _prepare(debug=debug, serves=args[:1] in (["serve"], ["ui"]))
     try:
         code = app(args=args, prog_name="tidelock", standalone_mode=False)
         sys.stdout.flush()
@@ -228,7 +228,7 @@ def _hang_up() -> int:
     return 128 + 13
 
 
-def _prepare(*, debug: bool) -> None:
+def _prepare(*, debug: bool, serves: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A name from the command line may hold bytes that no encoding has.
@@ -240,8 +240,10 @@ def _prepare(*, debug: bool) -> None:
         root.setLevel(logging.DEBUG)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     else:
-        # Commands say themselves what went wrong; the rest is warnings.
-        handler.addFilter(lambda record: record.levelno == logging.WARNING)
+        # Commands say themselves what went wrong; the rest is warnings. A server goes on after an
+        # error, and its log is where it says so.
+        top = logging.CRITICAL if serves else logging.WARNING
+        handler.addFilter(lambda record: logging.WARNING <= record.levelno <= top)
         handler.setFormatter(logging.Formatter("tidelock: %(message)s"))
     root.addHandler(handler)
     root.propagate = False

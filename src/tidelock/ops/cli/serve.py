@@ -81,6 +81,16 @@ AllowForce = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Listen on other addresses without token or TLS.")
 ]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="A name by which clients without a token come here, beside the address. May be"
+        " repeated.",
+        show_default=False,
+    ),
+]
 TlsCert = Annotated[
     Path | None,
     typer.Option("--tls-cert", metavar="FILE", help="Certificate chain.", show_default=False),
@@ -123,6 +133,7 @@ def serve(
     principals: Principals = None,
     allow_force: AllowForce = False,
     insecure: Insecure = False,
+    name: Names = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
@@ -168,6 +179,7 @@ def serve(
         app_health=AppHealth(app_health, app_health_interval) if app_health else None,
         audit_file=audit_file,
         insecure=insecure,
+        names=tuple(name or ()),
     )
 
     def ready(at: Addresses) -> None:

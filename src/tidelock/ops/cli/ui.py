@@ -97,12 +97,13 @@ def ui(
 
         tidelock ui s3://lake/orders s3://lake/customers
     """
-    from tidelock.ops.ui.serving import LOOPBACK, Place, served
+    from tidelock.lockservice.auth import is_loopback
+    from tidelock.ops.ui.serving import Place, served
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidInput("--tls-cert and --tls-key go together")
     door = _door(token_file, principals)
-    public = host not in LOOPBACK
+    public = not is_loopback(host)
     if public and not insecure and (door is None or tls_cert is None):
         raise ConfigInvalid(
             f"--host {host} can be reached from elsewhere, which needs a token and TLS",

@@ -17,6 +17,7 @@ from tidelock.base.errors import ConfigInvalid, InvalidInput, PermissionDenied, 
 from tidelock.base.limits import SERVICE_BODY_BYTES_MAX
 from tidelock.base.runtime import start_thread
 from tidelock.lockservice.answers import answer_of
+from tidelock.lockservice.auth import Site
 from tidelock.ops.cli.output import error_facts, kind_of
 from tidelock.ops.ui.answers import HEADERS, Answer, as_json
 from tidelock.ops.ui.routes import Asked, Dashboard
@@ -24,7 +25,6 @@ from tidelock.ops.ui.sessions import COOKIE, CSRF_HEADER
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 CONNECTIONS_MAX: Final = 200
 _IDLE_S: Final = 30
 
@@ -52,7 +52,7 @@ def served(dashboard: Dashboard, place: Place) -> Iterator[str]:
         ) from error
     server.dashboard = dashboard
     server.secure = place.certificate is not None
-    server.names = frozenset({place.host, *place.names, *(LOOPBACK if _is_local(place) else ())})
+    server.site = Site.at(place.host, place.names, secure=server.secure)
     if place.certificate is not None:
         _wrap(server, place)
     start_thread("tidelock-ui", lambda: server.serve_forever(poll_interval=0.1))
@@ -62,10 +62,6 @@ def served(dashboard: Dashboard, place: Place) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-
-
-def _is_local(place: Place) -> bool:
-    return place.host in LOOPBACK
 
 
 def _wrap(server: _Server, place: Place) -> None:
@@ -86,7 +82,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     dashboard: Dashboard
     secure = False
-    names: frozenset[str] = frozenset()
+    site = Site(frozenset())
     connections = 0
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -147,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(answer.packed(self.headers.get("Accept-Encoding", "")))
 
     def _asked(self) -> Asked:
-        self._check_host()
+        self._check_site()
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=20))
         return Asked(
@@ -161,19 +157,16 @@ class _Handler(BaseHTTPRequestHandler):
             secure=self.server.secure,
         )
 
-    def _check_host(self) -> None:
-        """Refuse names that are not ours: another site's name may lead here (DNS rebinding)."""
-        given = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-        if given not in self.server.names:
+    def _check_site(self) -> None:
+        """Refuse other names than ours, and what changes something for a page of another site."""
+        host, site = self.headers.get("Host"), self.server.site
+        try:
+            site.check_host(host)
+        except PermissionDenied:
             self.close_connection = True
-            raise PermissionDenied(
-                f"this dashboard is not called {given!r}", hint="start it with --name for that"
-            )
-        origin = self.headers.get("Origin")
-        if self.command != "GET" and origin is not None:
-            scheme = "https" if self.server.secure else "http"
-            if origin != f"{scheme}://{self.headers.get('Host', '')}":
-                raise PermissionDenied("the request comes from another site")
+            raise
+        if self.command != "GET":
+            site.check_origin(host, self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site"))
 
     def _cookie(self) -> str | None:
         try:
