@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.errors import (
@@ -44,6 +45,77 @@ LostCallback = Callable[[str], None]
 _system_clock = SystemClock()
 shared_renewals = Renewals(_system_clock)
 """All locks of a process share one heartbeat thread."""
+
+
+LOSS_CALLBACK_WAIT_S = 5.0
+"""How long a holder that asks for its lock waits for a callback that does not return."""
+
+
+@dataclass(slots=True)
+class _Call:
+    callback: LostCallback
+    returned: threading.Event = field(default_factory=threading.Event)
+    thread_id: int | None = None
+
+
+class LossCallbacks:
+    """Who hears of the loss of a lock. Each is called once, in a thread of its own.
+
+    In a thread of its own, because a callback may release the lock, which would wait for the thread
+    that called it.
+    """
+
+    def __init__(self) -> None:
+        """Know nobody."""
+        self._mutex = threading.Lock()
+        self._waiting: list[LostCallback] = []
+        self._calls: list[_Call] = []
+
+    def add(self, callback: LostCallback) -> None:
+        """Let `callback` hear of the next loss."""
+        with self._mutex:
+            self._waiting.append(callback)
+
+    def tell(self, cause: str) -> None:
+        """Call whoever has not heard yet; do not wait for them."""
+        # Taken under a mutex: several may notice a loss, and each callback is called once.
+        with self._mutex:
+            calls = [_Call(callback) for callback in self._waiting]
+            self._waiting.clear()
+            self._calls.extend(calls)
+        for call in calls:
+            start_thread("tidelock-lost", self._calling(call, cause))
+
+    def have_heard(self, cause: str) -> None:
+        """Call whoever has not heard yet, and return when every callback has returned.
+
+        A callback that asks for the lock itself does not wait, and nobody waits for one that does
+        not return within `LOSS_CALLBACK_WAIT_S`.
+        """
+        self.tell(cause)
+        with self._mutex:
+            calls = list(self._calls)
+        if any(call.thread_id == threading.get_ident() for call in calls):
+            return
+        for call in calls:
+            if not call.returned.wait(LOSS_CALLBACK_WAIT_S):
+                logger.warning("the callback for a lost lock has not returned yet; going on")
+                return
+
+    def _calling(self, call: _Call, cause: str) -> Callable[[], None]:
+        def run() -> None:
+            call.thread_id = threading.get_ident()
+            try:
+                call.callback(cause)
+            except Exception:
+                # Its failure is told and harms nobody else.
+                logger.exception("the callback for a lost lock failed")
+            finally:
+                with self._mutex:
+                    self._calls.remove(call)
+                call.returned.set()
+
+        return run
 
 
 class Holding:
@@ -83,8 +155,7 @@ class Holding:
             store, owner=self._session.owner, validity_ms=lease.validity_ms, clock=self._clock
         )
         self._operation = threading.Lock()
-        self._callbacks: list[LostCallback] = []
-        self._telling = threading.Lock()
+        self._losses = LossCallbacks()
         self._pid = os.getpid()
         self._is_thread_alive = _always
         self._held_since_ms = 0
@@ -126,6 +197,8 @@ class Holding:
         """
         grant = self._session.state.grant
         if grant is None or self.state not in (Standing.HELD, Standing.UNSURE):
+            if os.getpid() == self._pid:
+                self._hear_of_loss()
             raise self._not_held()
         return grant.record.token
 
@@ -133,7 +206,8 @@ class Holding:
         """Return the token if the lock is still held; raise `HoldingLost` if it is not.
 
         Guarantees: the deadline, counted from the sending of the last write known to have landed,
-        is ahead (L3).
+        is ahead (L3). When it raises because the lock was lost, the callbacks of `on_lost` have
+        returned, though the process was stopped past its lease and this is its first statement.
         Does not guarantee: that it still is when the next statement runs. Hand the token to
         whatever must not see a late writer.
         """
@@ -141,10 +215,9 @@ class Holding:
 
     def on_lost(self, callback: LostCallback) -> None:
         """Call `callback` with the cause, once, in a thread of its own, when the lock is lost."""
-        with self._telling:
-            self._callbacks.append(callback)
+        self._losses.add(callback)
         if self.state is Standing.LOST:
-            self._tell(self._session.state.lost_cause or "the lease has run out")
+            self._losses.tell(self._lost_cause())
 
     @property
     def outage(self) -> str:
@@ -201,16 +274,16 @@ class Holding:
             case e.TellLost(cause):
                 self.metrics.count("lock.lost")
                 logger.error("lock %s is lost: %s", self.uri, cause)
-                self._tell(cause)
+                self._losses.tell(cause)
 
-    def _tell(self, cause: str) -> None:
-        # Taken under a mutex: a loss and a late registration may both come this way, and each
-        # callback is called once.
-        with self._telling:
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            # A callback may release the lock, which would wait for the thread that called it.
-            start_thread("tidelock-lost", calling(callback, cause))
+    def _hear_of_loss(self) -> None:
+        """L7: notice a loss now, and go on when everybody who asked for it has heard of it."""
+        self.notice()
+        if self.state is Standing.LOST:
+            self._losses.have_heard(self._lost_cause())
+
+    def _lost_cause(self) -> str:
+        return self._session.state.lost_cause or "the lease has run out"
 
     def _gauge_deadline(self) -> None:
         deadline_ms = self.deadline_monotonic_ms()
@@ -269,6 +342,7 @@ class Holding:
                 self.metrics.count("lock.release.success")
                 self.metrics.time("lock.acquire.duration", held_ms)
             case e.Lost(cause):
+                self._losses.have_heard(cause)
                 raise HoldingLost(
                     f"the lock {self.uri} was lost before it was released: {cause}",
                     hint="what was done since may have met another writer; check it by its token",
@@ -394,18 +468,6 @@ def timeout_ms_of(timeout_s: float | None) -> float | None:
     if not timeout_s >= 0:
         raise InvalidInput(f"a timeout of {timeout_s} s cannot be", hint="use 0 or more")
     return timeout_s * 1000
-
-
-def calling(callback: LostCallback, cause: str) -> Callable[[], None]:
-    """Return the call of a callback; its failure is told and harms nobody else."""
-
-    def call() -> None:
-        try:
-            callback(cause)
-        except Exception:
-            logger.exception("the callback for a lost lock failed")
-
-    return call
 
 
 def _because(result: e.NotAcquired) -> str:

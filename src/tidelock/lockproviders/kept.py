@@ -15,10 +15,9 @@ from contextlib import suppress
 from tidelock.base.clock import Clock, Now, SystemClock
 from tidelock.base.errors import HoldingLost, TidelockError, Unavailable
 from tidelock.base.metrics import Metrics
-from tidelock.base.runtime import start_thread
 from tidelock.lock import events as e
 from tidelock.lock.heartbeat import Heartbeat
-from tidelock.lock.holding import LostCallback, calling, shared_renewals
+from tidelock.lock.holding import LossCallbacks, LostCallback, shared_renewals
 from tidelock.lock.renewal import Renewals
 from tidelock.lock.state import Standing
 from tidelock.lockproviders.backend import Attempt, Backend, Gone, Grant, Kept, RenewReply, Unclear
@@ -52,7 +51,7 @@ class KeptLease:
         self._unsure = False
         self._lost_cause = ""
         self._doubtful: list[Attempt] = []
-        self._callbacks: list[LostCallback] = []
+        self._losses = LossCallbacks()
         self._is_thread_alive: Callable[[], bool] = _always
         self._held_since_ms = 0
         self._pid = os.getpid()
@@ -86,9 +85,14 @@ class KeptLease:
         return self.state in (Standing.HELD, Standing.UNSURE)
 
     def check(self) -> int:
-        """Return the fencing token (0 without one), or raise `HoldingLost`."""
+        """Return the fencing token (0 without one), or raise `HoldingLost`.
+
+        When it raises because the lock was lost, the callbacks of `on_lost` have returned.
+        """
         grant = self._grant
         if grant is None or not self.is_held:
+            if os.getpid() == self._pid:
+                self._hear_of_loss()
             cause = self._lost_cause or ("it was never acquired" if not grant else "its time is up")
             raise HoldingLost(
                 f"the lock {self.uri} is not held: {cause}",
@@ -98,10 +102,9 @@ class KeptLease:
 
     def on_lost(self, callback: LostCallback) -> None:
         """Call `callback` once with the cause, in a thread of its own, when the lock is lost."""
-        with self._mutex:
-            self._callbacks.append(callback)
+        self._losses.add(callback)
         if self.state is Standing.LOST:
-            self._tell(self._lost_cause or "the lease has run out")
+            self._losses.tell(self._lost_cause or "the lease has run out")
 
     def renew(self) -> e.Result | None:
         """Extend the lease by one validity; the heartbeat calls this."""
@@ -209,15 +212,14 @@ class KeptLease:
             self.metrics.count("lock.lost")
             logger.error("lock %s is lost: %s", self.uri, cause)
             self._backend.forsake(grant)
-            self._tell(cause)
+            self._losses.tell(cause)
         return e.Lost(cause)
 
-    def _tell(self, cause: str) -> None:
-        with self._mutex:
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            # A callback may release the lock, which would wait for the thread that called it.
-            start_thread("tidelock-lost", calling(callback, cause))
+    def _hear_of_loss(self) -> None:
+        """L7: notice a loss now, and go on when everybody who asked for it has heard of it."""
+        self.notice()
+        if self.state is Standing.LOST:
+            self._losses.have_heard(self._lost_cause or "the lease has run out")
 
 
 def _always() -> bool:

@@ -134,10 +134,12 @@ class LeasedProvider(KeptLease):
             with self._mutex:
                 grant, cause = self._grant, self._lost_cause
                 self._grant, self._lost_cause = None, ""
-            if cause:
-                raise self._was_lost(cause)
-            if grant is not None:
+            if not cause and grant is not None:
                 self._give_back(grant)
+        if cause:
+            # Outside of the mutex: a callback may unlock, too.
+            self._losses.have_heard(cause)
+            raise self._was_lost(cause)
 
     def close(self) -> None:
         """Unlock if locked, and leave nothing behind; closing twice changes nothing."""

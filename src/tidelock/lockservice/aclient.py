@@ -230,7 +230,12 @@ class AsyncServiceLock:
         return self.check()
 
     def check(self) -> int:
-        """Return the token if the lock is still held; raise `HoldingLost` if it is not."""
+        """Return the token if the lock is still held; raise `HoldingLost` if it is not.
+
+        When it raises because the lock was lost, the callbacks of `on_lost` have returned.
+        """
+        if self.state is Standing.LOST and not self.lost.is_set():
+            self._lose("its lease has run out")
         if self.state not in (Standing.HELD, Standing.UNSURE):
             raise self._not_held()
         return self._token
@@ -308,6 +313,10 @@ class AsyncServiceLock:
             except TidelockError as error:
                 self._lose(error.message)
                 return False
+            if self.lost.is_set() or clock.now().monotonic_ms >= self._deadline_ms:
+                # L11: a renewal that lands after the deadline is never believed.
+                self._lose("its lease ran out while it was renewed")
+                return False
             self._extend(sent_ms)
             return True
 
@@ -322,6 +331,8 @@ class AsyncServiceLock:
         self._deadline_ms = sent_ms + self.ttl_ms - margin_ms
 
     def _lose(self, cause: str) -> None:
+        if self.lost.is_set():
+            return
         self.lost_cause = cause
         self.lost.set()
         callbacks, self._callbacks = self._callbacks, []
