@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from contextlib import closing
 from pathlib import Path
 
-from tests.ops.program import Program
-from tidelock.lockproviders.registry import open_provider
+import pyarrow as pa
+import pytest
 
+import tidelock as tl
+from tests.ops.program import Program
+from tidelock.base.errors import LockHeld
+from tidelock.lockproviders.registry import open_provider
+from tidelock.testing.servers import RunningServer
+
+OWN = "tests.unit.lockproviders.ownprovider:FolderLock"
 NAME = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 HERE = ["--prop", f"hoodie.write.lock.provider={NAME}"]
 
@@ -49,3 +57,111 @@ def test_a_lock_is_held_in_the_foreground_and_given_back(tidelock: Program, tmp_
     assert ended.code == 0
     assert "released" in ended.out
     assert not (tmp_path / ".hoodie" / "lock").exists()
+
+
+def _table(place: Path, **options: object) -> tl.Table:
+    schema = pa.schema([("id", pa.int64()), ("said", pa.string())])
+    return tl.Table.create(str(place), schema, key="id", name="orders", options=options)
+
+
+def test_a_provider_of_one_s_own_locks_a_table_and_the_commands_mean_the_same_lock(
+    tidelock: Program, tmp_path: Path
+) -> None:
+    place, locks = tmp_path / "table", tmp_path / "locks"
+    options: dict[str, object] = {
+        "hoodie.write.lock.provider": OWN,
+        "tidelock.lock.provider.folder": str(locks),
+        "hoodie.write.lock.client.num_retries": 0,
+    }
+    props = [part for key, value in options.items() for part in ("--prop", f"{key}={value}")]
+    rows = pa.table({"id": [1], "said": ["x"]})
+    with _table(place, **options) as table:
+        table.upsert(rows)
+        assert list(locks.iterdir()) == [], "the lock was given back"
+        inside = "import pathlib, sys; sys.exit(not pathlib.Path(sys.argv[1]).exists())"
+        seen = [sys.executable, "-c", inside, str(locks / "orders")]
+        assert tidelock("lock", "run", str(place), *props, "--", *seen).code == 0
+        (locks / "orders").mkdir(parents=True)
+        (locks / "orders" / "owner").write_text("somebody")
+        status = tidelock("lock", "status", str(place), *props, "--json")
+        assert (status.facts["state"], status.facts["owner"]) == ("held", "somebody")
+        assert tidelock("lock", "acquire", str(place), *props, "--no-wait").code == 4
+        with pytest.raises(LockHeld):
+            table.upsert(rows)
+        doctor = tidelock("doctor", str(place), *props)
+        assert "FolderLock" in doctor.out
+        assert "somebody" in doctor.out
+        forced = tidelock("lock", "force-release", str(place), *props, "--yes", "--json")
+        assert forced.facts["changed"]
+        table.upsert(rows)
+
+
+def test_a_provider_that_is_none_is_refused_with_the_way_to_one_s_own(
+    tidelock: Program, tmp_path: Path
+) -> None:
+    for name in ("no.such.Provider", "no.such.module:Provider"):
+        prop = ["--prop", f"hoodie.write.lock.provider={name}"]
+        ended = tidelock("lock", "status", str(tmp_path), *prop)
+        assert ended.code == 2
+        assert name in ended.err
+
+
+@pytest.mark.servers
+@pytest.mark.xdist_group("lock-redis")
+def test_a_table_s_lock_has_the_table_s_name_for_writers_and_commands(
+    tidelock: Program, tmp_path: Path, redis_server: RunningServer
+) -> None:
+    import redis
+
+    name = f"orders_{uuid.uuid4().hex}"
+    options: dict[str, object] = {
+        "hoodie.write.lock.provider": "tidelock.lockproviders.redis.RedisLockProvider",
+        "tidelock.redis.url": f"redis://{redis_server.endpoint}/0",
+        "hoodie.write.lock.wait_time_ms": 1,
+        "hoodie.write.lock.client.num_retries": 0,
+    }
+    props = [part for key, value in options.items() for part in ("--prop", f"{key}={value}")]
+    schema = pa.schema([("id", pa.int64())])
+    place = str(tmp_path / "table")
+    with (
+        tl.Table.create(place, schema, key="id", name=name, options=options) as table,
+        redis.Redis(host=redis_server.host, port=redis_server.port) as outside,
+    ):
+        table.upsert(pa.table({"id": [1]}))
+        outside.set(f"lock||{name}", "somebody", px=600_000)
+        with pytest.raises(LockHeld):
+            table.upsert(pa.table({"id": [2]}))
+        status = tidelock("lock", "status", place, *props, "--json")
+        assert (status.facts["state"], status.facts["owner"]) == ("held", "somebody")
+        outside.delete(f"lock||{name}")
+        table.upsert(pa.table({"id": [2]}))
+
+
+@pytest.mark.servers
+@pytest.mark.xdist_group("lock-zookeeper")
+def test_zookeeper_s_settings_alone_lock_a_table_in_zookeeper(
+    tidelock: Program, tmp_path: Path, zookeeper_server: RunningServer
+) -> None:
+    from kazoo.client import KazooClient
+
+    options: dict[str, object] = {
+        "hoodie.write.lock.zookeeper.url": zookeeper_server.endpoint,
+        "hoodie.write.lock.zookeeper.base_path": f"/{uuid.uuid4().hex}",
+        "hoodie.write.lock.wait_time_ms": 1_000,
+        "hoodie.write.lock.client.num_retries": 0,
+    }
+    base = options["hoodie.write.lock.zookeeper.base_path"]
+    props = [part for key, value in options.items() for part in ("--prop", f"{key}={value}")]
+    place = tmp_path / "table"
+    client = KazooClient(zookeeper_server.endpoint)
+    client.start()
+    with _table(place, **options) as table:
+        table.upsert(pa.table({"id": [1], "said": ["x"]}))
+        assert client.exists(f"{base}/orders"), "the lock key is the table's name"
+        client.create(f"{base}/orders/_c_somebody-lock-", sequence=True)
+        with pytest.raises(LockHeld):
+            table.upsert(pa.table({"id": [2], "said": ["x"]}))
+        status = tidelock("lock", "status", str(place), *props, "--json")
+        assert status.facts["state"] == "held"
+    client.stop()
+    client.close()

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+OWN_PREFIX = "tidelock.lock.provider."
+"""Settings below this are those of a user's own lock provider; nobody else knows their names."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey(Generic[T]):
@@ -103,6 +106,7 @@ def declared() -> Iterator[ConfigKey[Any]]:
 def unknown_keys(settings: Mapping[str, object], *, prefixes: tuple[str, ...]) -> dict[str, str]:
     """Return each undeclared key below `prefixes`, with the nearest declared name ("" if none)."""
     unknown: dict[str, str] = {}
+    settings = {name: value for name, value in settings.items() if not name.startswith(OWN_PREFIX)}
     for name in settings:
         if name in _registry or not name.startswith(prefixes):
             continue

@@ -9,10 +9,13 @@ Does not guarantee: SASL and TLS metastores; they are refused by not answering.
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from tidelock.base.errors import ConfigInvalid, StoreUnreachable
 from tidelock.base.metrics import Metrics
@@ -51,7 +54,18 @@ from tidelock.lockproviders.thrift import (
 _EXCLUSIVE, _TABLE, _NO_TXN = 3, 2, 6
 _ACQUIRED, _WAITING = 1, 2
 _PORT = 9083
+_DATABASE = "default"
 _SUCCESS = 0
+_SITE_FILE = "hive-site.xml"
+_SITE_KEYS = ("hive.metastore.uris", "metastore.thrift.uris")
+_SITE_PLACES = (
+    ("HIVE_CONF_DIR", ""),
+    ("HIVE_HOME", "conf"),
+    ("HADOOP_CONF_DIR", ""),
+    ("HADOOP_HOME", "etc/hadoop"),
+    ("SPARK_CONF_DIR", ""),
+    ("SPARK_HOME", "conf"),
+)
 _URI = re.compile(r"thrift://(?P<host>\[[^\]]+\]|[^:/\[\]]+)(:(?P<port>\d+))?/?")
 
 
@@ -270,21 +284,62 @@ def _table_of(settings: Mapping[str, object]) -> tuple[str, str]:
     resource = keys.RESOURCE.value(settings)
     if resource is not None:
         database, found, table = resource.partition(".")
-        return (database, table) if found else ("default", resource)
-    return keys.HMS_DATABASE.required(settings), keys.HMS_TABLE.required(settings)
+        return (database, table) if found else (_DATABASE, resource)
+    named = keys.HMS_DATABASE.value(settings) or keys.DATABASE_NAME.value(settings)
+    own = keys.HMS_TABLE.value(settings) or keys.TABLE_NAME.value(settings)
+    return named or _DATABASE, own or keys.HMS_TABLE.required(settings)
 
 
 def _addresses(settings: Mapping[str, object]) -> list[tuple[str, int]]:
     found = []
-    for uri in keys.HMS_URIS.required(settings).split(","):
+    uris, place = keys.HMS_URIS.value(settings), keys.HMS_URIS.key
+    if not uris:
+        uris, place = _site_uris() or (keys.HMS_URIS.required(settings), place)
+    for uri in uris.split(","):
         parts = _URI.fullmatch(uri.strip())
         if parts is None:
             raise ConfigInvalid(
-                f"{keys.HMS_URIS.key}: {uri.strip()!r} is not a metastore",
+                f"{place}: {uri.strip()!r} is not a metastore",
                 hint="write thrift://host:port, several separated by commas",
             )
         found.append((parts["host"].strip("[]"), int(parts["port"] or _PORT)))
     return found
+
+
+def _site_uris() -> tuple[str, str] | None:
+    """Return the metastore's URIs of the first `hive-site.xml` that has them, and that file.
+
+    Raises: `ConfigInvalid` when such a file cannot be read.
+    """
+    for folder in _site_folders():
+        file = folder / _SITE_FILE
+        if not file.is_file():
+            continue
+        try:
+            # An operator's own file, as trusted as the settings.
+            root = ET.parse(file).getroot()  # noqa: S314
+        except (OSError, ET.ParseError) as error:
+            raise ConfigInvalid(
+                f"{file} cannot be read: {error}", hint=f"mend it, or set {keys.HMS_URIS.key}"
+            ) from error
+        found = {
+            (entry.findtext("name") or "").strip(): (entry.findtext("value") or "").strip()
+            for entry in root.iter("property")
+        }
+        for name in _SITE_KEYS:
+            if found.get(name):
+                return found[name], f"{name} in {file}"
+    return None
+
+
+def _site_folders() -> Iterator[Path]:
+    """Return where Hive, Hadoop and Spark look for their configuration, in that order."""
+    for name, below in _SITE_PLACES:
+        if os.environ.get(name):
+            yield Path(os.environ[name], below)
+    for entry in os.environ.get("CLASSPATH", "").split(os.pathsep):
+        if entry:
+            yield Path(entry)
 
 
 def _user() -> str:

@@ -40,7 +40,7 @@ RESOURCE = _key(
     str,
     None,
     "name of the lock in a lock server, wherever the provider's own key would say it; default: that"
-    " key, else the base path",
+    " key, else the table's name, else the base path",
     _LOCK,
 )
 TTL_MS = _key(
@@ -53,6 +53,8 @@ TTL_MS = _key(
 )
 TABLE_NAME: ConfigKey[str] = ConfigKey("hoodie.table.name", str, None, "name of the table")
 """A key of tables, which declare it; a lock takes its name from it where it has no other."""
+DATABASE_NAME: ConfigKey[str] = ConfigKey("hoodie.database.name", str, None, "its database")
+"""Likewise, for locks that are named by database and table."""
 
 ZK_URL = _key(
     "hoodie.write.lock.zookeeper.url",
@@ -144,14 +146,26 @@ DDB_CREATION_MS = _key(
 )
 
 HMS_DATABASE = _key(
-    "hoodie.write.lock.hivemetastore.database", str, None, "database of the table to lock", _HMS
+    "hoodie.write.lock.hivemetastore.database",
+    str,
+    None,
+    "database of the table to lock; default: hoodie.database.name, else default",
+    _HMS,
 )
-HMS_TABLE = _key("hoodie.write.lock.hivemetastore.table", str, None, "table to lock", _HMS)
+HMS_TABLE = _key(
+    "hoodie.write.lock.hivemetastore.table",
+    str,
+    None,
+    "table to lock; default: hoodie.table.name",
+    _HMS,
+)
 HMS_URIS = _key(
     "hoodie.write.lock.hivemetastore.uris",
     str,
     None,
-    "thrift://host:port of the metastore, several separated by commas",
+    "thrift://host:port of the metastore, several separated by commas; default: hive.metastore.uris"
+    " of the hive-site.xml that HIVE_CONF_DIR, HADOOP_CONF_DIR, SPARK_CONF_DIR, their homes or the"
+    " CLASSPATH lead to",
     _HMS,
 )
 HMS_TIMEOUT_MS = _key(
@@ -254,17 +268,28 @@ SERVICE_TOKEN = _key(
 )
 
 
-def resource_name(settings: Mapping[str, object], *own: ConfigKey[str]) -> str:
-    """Return the name of the lock: our key, else the provider's own, else the base path.
+def resource_name(settings: Mapping[str, object]) -> str:
+    """Return the name of the lock: our key, else the table's name as in Hudi, else the base path.
 
     Raises: `ConfigInvalid` when none of them is set.
     """
-    for key in (RESOURCE, *own, BASE_PATH):
+    for key in (RESOURCE, TABLE_NAME, BASE_PATH):
         value = key.value(settings)
         if value:
             return value
-    names = ", ".join(key.key for key in (*own, RESOURCE))
+    names = f"{RESOURCE.key}, {TABLE_NAME.key}"
     raise ConfigInvalid(f"the lock has no name: none of {names} is set", hint=f"set {names}")
+
+
+def of_table(
+    settings: Mapping[str, object], base_path: str, *, name: str = "", database: str = ""
+) -> dict[str, object]:
+    """Return the settings of a lock of the table at `base_path`, by whose name it goes.
+
+    What the settings say themselves wins.
+    """
+    known = {BASE_PATH.key: base_path, TABLE_NAME.key: name, DATABASE_NAME.key: database}
+    return {**{key: value for key, value in known.items() if value}, **settings}
 
 
 def ttl_terms(settings: Mapping[str, object]) -> Terms:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tidelock.base.config import ConfigKey, boolean, declare
 from tidelock.base.errors import ConfigInvalid
-from tidelock.lock.config import PROVIDER
+from tidelock.lockproviders.registry import provider_name
 from tidelock.table.properties import TableProperties, TableType
 from tidelock.txn.strategy import Strategy
 
@@ -243,7 +243,7 @@ class TxnSettings:
             turn_wait_ms=TURN_WAIT_MS.required(settings),
             rollback_by_markers=ROLLBACK_MARKERS.required(settings),
             guard=SERVICE_GUARD.required(settings),
-            has_lock=PROVIDER.value(settings) is not None,
+            has_lock=provider_name(settings) is not None,
         )
         read.check()
         if not AVOID_DUPLICATE_PLAN.required(settings):

@@ -18,11 +18,10 @@ from tidelock.lock.config import (
     BASE_PATH,
     CLIENT_NUM_RETRIES,
     CLIENT_WAIT_BETWEEN_RETRIES_MS,
-    PROVIDER,
     WAIT_TIME_MS,
 )
 from tidelock.lock.provider import LockProvider
-from tidelock.lockproviders.registry import open_provider
+from tidelock.lockproviders.registry import open_provider, provider_name
 from tidelock.store.contract import ObjectStore
 from tidelock.txn.observing import LOCK_SPAN
 from tidelock.txn.waits import Waits
@@ -57,7 +56,7 @@ class TableLock:
         `waits` is told of who waits, unless the provider has a queue that tells.
         """
         provider: LockProvider | None = None
-        if PROVIDER.value(settings) is not None:
+        if provider_name(settings) is not None:
             provider = open_provider({BASE_PATH.key: store.uri, **settings})
         return cls(
             provider,

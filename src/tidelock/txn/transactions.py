@@ -13,6 +13,7 @@ from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.errors import Conflict, OutcomeUnknown
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.lock.alerting import Alerts
+from tidelock.lockproviders.keys import of_table
 from tidelock.store.contract import ObjectStore
 from tidelock.store.uri import is_far
 from tidelock.table.filegroup.view import GroupId
@@ -89,7 +90,10 @@ class Transactions:
             owner=owner,
         )
         waits = Waits(store, self.clock, self.ledger.owner, *self.ids.process())
-        self.lock = TableLock.open(given, store, clock=self.clock, waits=waits)
+        named = of_table(
+            given, store.uri, name=self.properties.name, database=self.properties.database
+        )
+        self.lock = TableLock.open(named, store, clock=self.clock, waits=waits)
         self.observing = Observing(
             store.uri,
             self.ledger.owner,

@@ -8,8 +8,9 @@ import pytest
 
 from tidelock.base.errors import ConfigInvalid
 from tidelock.base.metrics import Metrics
-from tidelock.lockproviders.registry import PROVIDERS, open_provider
+from tidelock.lockproviders.registry import PROVIDERS, open_provider, provider_name
 from tidelock.lockproviders.storage import StorageLockProvider
+from tidelock.lockproviders.zookeeper import ZookeeperLockProvider
 
 JAVA = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
 OURS = "tidelock.lockproviders.storage.StorageLockProvider"
@@ -51,3 +52,79 @@ def test_the_metrics_given_are_the_ones_counted(tmp_path: Path) -> None:
     provider.unlock()
     provider.close()
     assert metrics.counter("lock.acquire.success") == 1
+
+
+OWN = "tests.unit.lockproviders.ownprovider:FolderLock"
+
+
+def test_a_class_of_one_s_own_is_a_provider(tmp_path: Path) -> None:
+    settings = {
+        "hoodie.write.lock.provider": OWN,
+        "hoodie.table.name": "orders",
+        "tidelock.lock.provider.folder": str(tmp_path),
+    }
+    one, two = open_provider(settings), open_provider(settings)
+    assert one.try_lock(0)
+    assert not two.try_lock(0)
+    assert (tmp_path / "orders").exists()
+    other = open_provider(settings, resource="nightly")
+    assert other.try_lock(0)
+    for provider in (one, two, other):
+        provider.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tests.unit.lockproviders.nowhere:FolderLock", "nowhere"),
+        ("tests.unit.lockproviders.ownprovider:Nobody", "Nobody"),
+        ("tests.unit.lockproviders.ownprovider:HalfALock", "lacks features, unlock, check, state"),
+        ("tests.unit.lockproviders.ownprovider:HalfALock", "a constructor"),
+        ("tests.unit.lockproviders.ownprovider.FolderLock", "module:Class"),
+        ("os;system:x", "module:Class"),
+        (":FolderLock", "module:Class"),
+    ],
+)
+def test_a_class_that_is_no_provider_is_refused_by_what_it_lacks(name: str, says: str) -> None:
+    with pytest.raises(ConfigInvalid) as error:
+        open_provider({"hoodie.write.lock.provider": name})
+    assert name in str(error.value)
+    assert says in f"{error.value} {error.value.hint}"
+
+
+ZOOKEEPER = {
+    "hoodie.base.path": "/tmp/hudi/table",
+    "hoodie.table.name": "orders",
+    "hoodie.write.lock.zookeeper.url": "zk1:2181",
+    "hoodie.write.lock.zookeeper.base_path": "/locks",
+}
+
+
+def test_zookeeper_s_settings_alone_mean_zookeeper_as_in_hudi(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelock.lockproviders.registry._told", set())
+    for _ in range(3):
+        provider = open_provider(ZOOKEEPER)
+        assert isinstance(provider, ZookeeperLockProvider)
+        assert provider.uri == "zookeeper://zk1:2181/locks/orders"
+        provider.close()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "the ZooKeeper lock is used" in said
+
+
+def test_zookeeper_s_settings_without_an_address_are_told_and_take_no_lock(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelock.lockproviders.registry._told", set())
+    assert provider_name({"hoodie.write.lock.zookeeper.base_path": "/locks"}) is None
+    assert "no lock is taken" in caplog.text
+    caplog.clear()
+    assert provider_name({"hoodie.write.lock.wait_time_ms": "5"}) is None
+    assert caplog.text == ""
+
+
+def test_a_provider_that_is_named_wins_over_zookeeper_s_settings() -> None:
+    chosen = {**ZOOKEEPER, "hoodie.write.lock.provider": OWN}
+    assert provider_name(chosen) == OWN

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -73,9 +76,9 @@ def without(name: str, *missing: str) -> Mapping[str, object]:
         (f"{CLIENT}.FileSystemBasedLockProvider", "file:///tmp/hudi/table/.hoodie/lock"),
         (
             "tidelock.lockproviders.redis.RedisLockProvider",
-            "redis://cache:6380/lock||/tmp/hudi/table",
+            "redis://cache:6380/lock||orders",
         ),
-        ("tidelock.lockproviders.etcd.EtcdLockProvider", "https://etcd:2379//tmp/hudi/table"),
+        ("tidelock.lockproviders.etcd.EtcdLockProvider", "https://etcd:2379/orders"),
     ],
 )
 def test_hudi_s_settings_name_hudi_s_lock(name: str, uri: str) -> None:
@@ -114,8 +117,13 @@ def test_the_application_moved_the_in_process_lock_and_both_names_are_one() -> N
         (f"{AWS}.DynamoDBBasedLockProvider", ["hoodie.table.name"], "partition_key"),
         (
             "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
-            ["hoodie.write.lock.hivemetastore.database"],
-            "database",
+            ["hoodie.write.lock.hivemetastore.table", "hoodie.table.name"],
+            "table",
+        ),
+        (
+            "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+            ["hoodie.write.lock.hivemetastore.uris"],
+            "uris",
         ),
         (f"{CLIENT}.FileSystemBasedLockProvider", ["hoodie.base.path"], "hoodie.base.path"),
         (f"{CLIENT}.InProcessLockProvider", ["hoodie.base.path"], "hoodie.base.path"),
@@ -243,3 +251,96 @@ def test_a_resource_that_cannot_name_a_lease_gets_a_name_of_its_own() -> None:
     assert len(set(odd)) == len(odd)
     assert all(len(name) <= 63 and name[0].isalnum() and name[-1].isalnum() for name in odd)
     assert all(name == name.lower() for name in odd)
+
+
+HIVE = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
+URIS = "hoodie.write.lock.hivemetastore.uris"
+SITE = """<?xml version="1.0"?>
+<configuration>
+  <property><name>hive.exec.parallel</name><value>true</value></property>
+  <property><name> {name} </name><value>
+    {uris}
+  </value></property>
+</configuration>
+"""
+PLACES = ("HIVE_CONF_DIR", "HIVE_HOME", "HADOOP_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR",
+          "SPARK_HOME", "CLASSPATH")  # fmt: skip
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Take away whatever this machine says about Hive."""
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def hive_uri(**changed: object) -> str:
+    with closing(opened(HIVE, **changed)) as provider:  # type: ignore[type-var]
+        return provider.uri
+
+
+@pytest.mark.parametrize(
+    ("variable", "below"),
+    [
+        ("HIVE_CONF_DIR", ""),
+        ("HIVE_HOME", "conf"),
+        ("HADOOP_CONF_DIR", ""),
+        ("HADOOP_HOME", "etc/hadoop"),
+        ("SPARK_CONF_DIR", ""),
+        ("SPARK_HOME", "conf"),
+    ],
+)
+def test_the_metastore_is_found_in_hive_site_xml(
+    nowhere: pytest.MonkeyPatch, tmp_path: Path, variable: str, below: str
+) -> None:
+    folder = tmp_path / below
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hive-site.xml").write_text(
+        SITE.format(name="hive.metastore.uris", uris="thrift://site:9083,thrift://other")
+    )
+    nowhere.setenv(variable, str(tmp_path))
+    assert hive_uri(**{URIS: None}) == "thrift://site:9083/sales.orders"
+    assert hive_uri() == "thrift://hms1:9083/sales.orders", "what the settings say wins"
+
+
+def test_the_metastore_is_found_on_the_classpath_by_its_newer_name(
+    nowhere: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    site = SITE.format(name="metastore.thrift.uris", uris="thrift://newer:1")
+    (tmp_path / "hive-site.xml").write_text(site)
+    nowhere.setenv("CLASSPATH", os.pathsep.join(["", "/nowhere/x.jar", str(tmp_path)]))
+    assert hive_uri(**{URIS: ""}) == "thrift://newer:1/sales.orders"
+
+
+def test_a_hive_site_xml_that_does_not_help_is_told(
+    nowhere: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nowhere.setenv("HIVE_CONF_DIR", str(tmp_path))
+    file = tmp_path / "hive-site.xml"
+    file.write_text("<configuration>")
+    with pytest.raises(ConfigInvalid, match=re.escape(str(file))):
+        hive_uri(**{URIS: None})
+    file.write_text(SITE.format(name="hive.metastore.uris", uris="http://wrong"))
+    with pytest.raises(ConfigInvalid, match=r"hive.metastore.uris in .*http://wrong"):
+        hive_uri(**{URIS: None})
+    file.write_text(SITE.format(name="hive.other", uris="x"))
+    with pytest.raises(ConfigInvalid, match=URIS):
+        hive_uri(**{URIS: None})
+
+
+def test_a_lock_goes_by_the_table_s_name_where_nothing_else_is_said() -> None:
+    bare: dict[str, object] = {
+        "hoodie.write.lock.hivemetastore.database": None,
+        "hoodie.write.lock.hivemetastore.table": None,
+    }
+    assert hive_uri(**bare) == "thrift://hms1:9083/default.orders"
+    assert hive_uri(**{**bare, "hoodie.database.name": "shop"}).endswith("/shop.orders")
+    redis = "tidelock.lockproviders.redis.RedisLockProvider"
+    with closing(opened(redis, **{"hoodie.table.name": None})) as provider:  # type: ignore[type-var]
+        assert provider.uri.endswith("lock||/tmp/hudi/table"), "no name: the base path"
+    with closing(opened(redis, **{"tidelock.lock.resource": "r"})) as provider:  # type: ignore[type-var]
+        assert provider.uri.endswith("lock||r"), "a name of its own wins"
+    kubernetes = "tidelock.lockproviders.kubernetes.KubernetesLockProvider"
+    with closing(opened(kubernetes)) as provider:  # type: ignore[type-var]
+        assert provider.uri.endswith("/orders")

@@ -7,13 +7,14 @@ from typing import Protocol
 
 from rich.text import Text
 
-from tidelock.base.errors import AcquireTimeout, Conflict, InvalidInput
-from tidelock.lock.config import BASE_PATH
+from tidelock.base.errors import AcquireTimeout, Conflict, InvalidInput, NotFound, Unsupported
 from tidelock.lock.holding import LostCallback
 from tidelock.lock.provider import Holder
-from tidelock.lockproviders.leased import LeasedProvider
+from tidelock.lockproviders.keys import RESOURCE, TABLE_NAME, of_table
 from tidelock.lockproviders.registry import open_provider
 from tidelock.ops.cli.output import Output, duration, facts, moment
+from tidelock.store.uri import open_store
+from tidelock.table.properties_file import load_properties
 
 _FOREVER_MS = float(10**12)
 
@@ -58,19 +59,18 @@ class ProviderLock:
 
     def __init__(self, uri: str, settings: Mapping[str, object]) -> None:
         """Open the provider; `uri` is the table's base path, or the name of the lock."""
-        provider = open_provider({BASE_PATH.key: uri, **settings})
-        assert isinstance(provider, LeasedProvider), provider
-        self._provider = provider
+        self._uri = uri
+        self._provider = open_provider(_named(uri, settings))
 
     @property
     def uri(self) -> str:
-        """The lock, for messages."""
-        return self._provider.uri
+        """The lock, for messages; a user's own provider need not have another name for it."""
+        return str(getattr(self._provider, "uri", self._uri))
 
     @property
     def owner(self) -> str:
-        """The name of the holding."""
-        return self._provider.owner
+        """The name of the holding; empty where the provider does not tell."""
+        return str(getattr(self._provider, "owner", ""))
 
     @property
     def token(self) -> int:
@@ -133,6 +133,27 @@ class ProviderLock:
             Text(f"released {self.uri}", style="green"),
             f"  was held by {held.owner}",
         )
+
+
+def _named(uri: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings as a writer of the table at `uri` has them, if there is a table.
+
+    The name of its lock must not depend on whether the store answers: an outage is raised.
+    """
+    if RESOURCE.value(settings) or TABLE_NAME.value(settings):
+        return of_table(settings, uri)
+    try:
+        store = open_store(uri, settings)
+    except (InvalidInput, Unsupported):
+        # The name of a lock, and no place.
+        return of_table(settings, uri)
+    try:
+        table = load_properties(store)
+    except NotFound:
+        return of_table(settings, uri)
+    finally:
+        store.close()
+    return of_table(settings, uri, name=table.name, database=table.database)
 
 
 def _facts(held: Holder | None) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
 from tidelock.lock.lease import Lease
 from tidelock.lock.opening import lock, refuse_unknown
 from tidelock.lockproviders import keys
-from tidelock.lockproviders.registry import PROVIDERS, SERVICE, STORAGE
+from tidelock.lockproviders.registry import SERVICE, is_storage, place_of, provider_name
 from tidelock.ops.cli.anylock import AnyLock, ProviderLock
 from tidelock.ops.cli.properties import read_properties
 from tidelock.store.contract import ObjectStore
@@ -118,8 +118,7 @@ class Target:
     @property
     def elsewhere(self) -> ProviderLock | None:
         """The lock of another provider than the storage lock, if the settings name one."""
-        name = PROVIDER.value(self.settings)
-        if name is None or PROVIDERS[name] == STORAGE:
+        if is_storage(provider_name(self.settings)):
             return None
         return ProviderLock(self.uri, self.settings)
 
@@ -189,14 +188,10 @@ def target(
 
 def _refuse_other_provider(settings: Mapping[str, object], *, any_provider: bool) -> None:
     """Refuse settings of a writer that locks elsewhere: this lock would keep nobody out."""
-    name = PROVIDER.value(settings)
-    if name is None or PROVIDERS.get(name) == STORAGE:
+    name = provider_name(settings)
+    if name is None or is_storage(name):
         return
-    if name not in PROVIDERS:
-        raise ConfigInvalid(
-            f"{PROVIDER.key} = {name!r} is not a lock provider",
-            hint=f"use one of: {', '.join(sorted(PROVIDERS))}",
-        )
+    place_of(name)
     if not any_provider:
         raise ConfigInvalid(
             f"{PROVIDER.key} = {name!r} is not the storage lock, which this command is about",

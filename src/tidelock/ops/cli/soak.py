@@ -16,6 +16,7 @@ from tidelock.base.clock import SystemClock
 from tidelock.base.errors import InvalidInput
 from tidelock.base.ids import SeededIds
 from tidelock.lock.config import PROVIDER
+from tidelock.lockproviders.registry import short_name
 from tidelock.ops.cli import options
 from tidelock.ops.cli.output import Output
 from tidelock.ops.cli.stopping import Stopping
@@ -130,7 +131,7 @@ def soak(
             run.curves,
             dict(place.requests),
             dict(place.faults),
-            (PROVIDER.value(given) or "").rpartition(".")[2],
+            short_name(PROVIDER.value(given) or ""),
         )
     _tell(told, home, output)
     raise typer.Exit(0 if told.passed else 1)

@@ -10,7 +10,7 @@ from tidelock.base.errors import ConfigInvalid, Kind
 from tidelock.kernel.lookup import IndexKind
 from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
 from tidelock.lock.opening import refuse_unknown
-from tidelock.lockproviders.registry import PROVIDERS, STORAGE
+from tidelock.lockproviders.registry import PROVIDERS, STORAGE, place_of, provider_name
 from tidelock.operation.settings import WriteSettings
 from tidelock.ops.cli.output import duration
 from tidelock.ops.doctor.findings import Finding, fine, note, problem
@@ -66,10 +66,10 @@ def _ratio(settings: Mapping[str, object]) -> str:
 
 
 def _provider(settings: Mapping[str, object], properties: TableProperties) -> Iterator[Finding]:
-    name = PROVIDER.value(settings)
+    name = provider_name(settings)
     if name is None:
         return
-    if name not in PROVIDERS:
+    if not _is_provider(name):
         known = ", ".join(sorted(each.rpartition(".")[2] for each in PROVIDERS))
         yield problem(
             "lock", f"{PROVIDER.key} = {name} is no lock provider", f"use {known}", exit_code=_WRONG
@@ -89,6 +89,13 @@ def _provider(settings: Mapping[str, object], properties: TableProperties) -> It
             f"a lock provider is set and {CONCURRENCY_MODE.key} is not: Hudi takes no lock then",
             f"set {CONCURRENCY_MODE.key}={Mode.OPTIMISTIC.value}",
         )
+
+
+def _is_provider(name: str) -> bool:
+    try:
+        return bool(place_of(name))
+    except ConfigInvalid:
+        return False
 
 
 def check_writers(
@@ -163,7 +170,7 @@ def _foreign(
     settings: Mapping[str, object], fold: Fold, recent: Sequence[Entry]
 ) -> Iterator[Finding]:
     unlocked = [e for e in recent if isinstance(e.fact, Commit) and not e.fact.token]
-    if fold.foreign and (unlocked or (settings and PROVIDER.value(settings) is None)):
+    if fold.foreign and (unlocked or (settings and provider_name(settings) is None)):
         yield problem(
             "lock",
             "writers that know no ledger (Java) write this table, and ours take no lock against"

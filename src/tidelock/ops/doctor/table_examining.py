@@ -9,9 +9,10 @@ from typing import Final
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
 from tidelock.base.ids import IdSource
-from tidelock.lock.config import BASE_PATH, PROVIDER, LockSettings
+from tidelock.lock.config import LockSettings
 from tidelock.lock.inspect import Inspection
-from tidelock.lockproviders.registry import PROVIDERS, STORAGE, open_provider
+from tidelock.lockproviders.keys import of_table
+from tidelock.lockproviders.registry import is_storage, open_provider, provider_name, short_name
 from tidelock.ops.cli.status import held_since
 from tidelock.ops.doctor import examining, lock_checks, settings_checks, store_checks, table_checks
 from tidelock.ops.doctor.findings import Cure, Examination, Finding, fine, note
@@ -105,9 +106,9 @@ def _of_table(patient: Patient) -> Iterator[Finding]:
 
 
 def _lock(patient: Patient) -> Examination:
-    name = PROVIDER.value(patient.settings)
-    if name is not None and PROVIDERS.get(name) != STORAGE:
-        return Examination(tuple(_other_lock(patient, name.rpartition(".")[2])))
+    name = provider_name(patient.settings)
+    if name is not None and not is_storage(name):
+        return Examination(tuple(_other_lock(patient, short_name(name))))
     try:
         lease = LockSettings.read(patient.settings).lease
     except TidelockError:
@@ -131,7 +132,14 @@ def _waiting(patient: Patient, seen: Inspection | None) -> list[Finding]:
 def _other_lock(patient: Patient, name: str) -> Iterator[Finding]:
     """Ask a lock of another kind who holds it."""
     try:
-        provider = open_provider({BASE_PATH.key: patient.store.uri, **patient.settings})
+        provider = open_provider(
+            of_table(
+                patient.settings,
+                patient.store.uri,
+                name=patient.properties.name,
+                database=patient.properties.database,
+            )
+        )
         try:
             holder = provider.holder()
         finally:

@@ -13,11 +13,13 @@ from typing import Final
 
 from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
-from tidelock.lock.config import BASE_PATH, PROVIDER, LockSettings
+from tidelock.lock.config import LockSettings
 from tidelock.lock.inspect import Inspection, inspect_lock
 from tidelock.lock.provider import Holder, LockProvider
-from tidelock.lockproviders.registry import PROVIDERS, STORAGE, open_provider
+from tidelock.lockproviders.keys import of_table
+from tidelock.lockproviders.registry import is_storage, open_provider, provider_name, short_name
 from tidelock.store.contract import ObjectStore
+from tidelock.table.properties_file import load_properties
 from tidelock.txn.waits import Waiter, waiters
 
 WAITERS_SHOWN: Final = 50
@@ -35,9 +37,9 @@ class LockWatch:
 
     def look(self) -> dict[str, object]:
         """Return what there is to know. Raises: what the store raises."""
-        name = PROVIDER.value(self.settings)
-        if name is not None and PROVIDERS.get(name) != STORAGE:
-            return self._elsewhere(name.rpartition(".")[2])
+        name = provider_name(self.settings)
+        if name is not None and not is_storage(name):
+            return self._elsewhere(short_name(name))
         seen = inspect_lock(self.store, LockSettings.read(self.settings).lease, self.clock)
         return _stored(seen, self._waiting() if seen.exists else [])
 
@@ -45,7 +47,10 @@ class LockWatch:
         """Ask another lock; one that does not answer is told on the page."""
         try:
             if self._provider is None:
-                given = {BASE_PATH.key: self.store.uri, **self.settings}
+                table = load_properties(self.store)
+                given = of_table(
+                    self.settings, self.store.uri, name=table.name, database=table.database
+                )
                 self._provider = open_provider(given)
             holder = self._provider.holder()
         except TidelockError as error:
