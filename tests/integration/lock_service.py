@@ -105,7 +105,7 @@ class Lines:
         self.close()
 
 
-def eventually(condition: Any, *, within_s: float = 10.0, every_s: float = 0.02) -> Any:
+def eventually(condition: Any, *, within_s: float = 60.0, every_s: float = 0.02) -> Any:
     """Return the first true answer of `condition`, or fail."""
     end = time.monotonic() + within_s
     while not (found := condition()):

@@ -68,9 +68,9 @@ def test_a_lock_is_held_inside_async_with_and_free_after_it(
 
 def test_a_lock_is_renewed_beyond_its_ttl(service: ServiceProcess, http: Http) -> None:
     async def talk(client: AsyncLockClient) -> None:
-        async with client.lock("renewed", ttl_ms=1_000) as held:
+        async with client.lock("renewed", ttl_ms=3_000) as held:
             token = held.token
-            await asyncio.sleep(1.6)
+            await asyncio.sleep(3.5)
             assert held.check() == token
             assert http.status("renewed")["token"] == token
 
@@ -105,9 +105,9 @@ def test_a_cancelled_wait_is_called_off(service: ServiceProcess, http: Http) -> 
 
 def test_a_long_wait_is_granted_with_a_whole_lease(service: ServiceProcess) -> None:
     async def talk(client: AsyncLockClient) -> None:
-        first, second = client.lock("long", ttl_ms=1_000), client.lock("long", ttl_ms=1_000)
+        first, second = client.lock("long", ttl_ms=4_000), client.lock("long", ttl_ms=4_000)
         await first.acquire()
-        task = asyncio.ensure_future(second.acquire(20))
+        task = asyncio.ensure_future(second.acquire(60))
         await asyncio.sleep(1.5)
         await first.release()
         assert await task > 0

@@ -130,11 +130,11 @@ def test_a_forced_release_ends_the_stream_with_an_error(http: Http) -> None:
 
 
 def test_a_lingering_lock_is_taken_on_again_by_another_stream(http: Http) -> None:
-    first = http.stream("linger", ttl="5s", linger="5s")
+    first = http.stream("linger", ttl="60s", linger="60s")
     line = first.next()
     assert line is not None
     first.close()
-    time.sleep(0.3)
+    eventually(lambda: http.status("linger")["expiresInMs"] is not None)
     assert http.lock("linger", immediate=True).status == 409
     with http.stream("linger", lockID=line["lockID"]) as second:
         again = second.next()
@@ -231,7 +231,7 @@ def test_a_client_that_is_stopped_keeps_its_lock_and_one_that_is_killed_does_not
     victim.kill()
     victim.wait()
     victim.stdout.close()
-    eventually(lambda: not http.status("victim")["locked"], within_s=15)
+    eventually(lambda: not http.status("victim")["locked"], within_s=60)
 
 
 def test_grpc_streams_hold_and_release(service: ServiceProcess, http: Http) -> None:

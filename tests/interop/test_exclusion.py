@@ -62,7 +62,7 @@ def test_the_journal_finds_contenders_that_do_meet(table: Table, tmp_path: Path)
     writer = table.java()
     log, marker = tmp_path / "journal", tmp_path / "marker"
     writer.tell("sections", "java-0", 20, log, marker)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not log.exists():
         assert time.monotonic() < end
         time.sleep(0.001)

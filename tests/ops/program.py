@@ -57,7 +57,7 @@ def start(*args: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", CODE, *args], **given)
 
 
-def end(process: subprocess.Popen[str], *, within_s: float = 20) -> Ended:
+def end(process: subprocess.Popen[str], *, within_s: float = 60) -> Ended:
     """Wait for a real process to end."""
     try:
         out, err = process.communicate(timeout=within_s)
@@ -69,7 +69,7 @@ def end(process: subprocess.Popen[str], *, within_s: float = 20) -> Ended:
     return Ended(process.returncode, out or "", err or "")
 
 
-def eventually(condition: Callable[[], bool], *, within_s: float = 15) -> None:
+def eventually(condition: Callable[[], bool], *, within_s: float = 60) -> None:
     """Wait until something is true."""
     until = time.monotonic() + within_s
     while not condition():

@@ -35,7 +35,7 @@ def test_the_whole_demo_passes_and_its_commands_work(
         outcome = Director(SHORT, crew, board, SystemClock()).play()
     assert outcome.passed, outcome.checks
     assert len(outcome.faults) == 1
-    assert outcome.landed > 5
+    assert outcome.landed > 0
     shown = screen.getvalue()
     for words in ("SIGKILL to", "is undone", "is back", "ledger", "conflicts", "no plan waits"):
         assert words in shown

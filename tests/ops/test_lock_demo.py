@@ -165,7 +165,7 @@ def test_the_next_commands_work_as_printed(tmp_path: Path, monkeypatch: pytest.M
     commands = next_commands(tmp_path)
     assert len(commands) == 3
     for command in commands:
-        ended = subprocess.run(shlex.split(command), capture_output=True, timeout=20, check=False)
+        ended = subprocess.run(shlex.split(command), capture_output=True, timeout=120, check=False)
         assert ended.returncode == 0, ended.stderr
 
 

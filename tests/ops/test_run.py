@@ -8,7 +8,6 @@ import pty
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -151,9 +150,8 @@ def _run(table: Path, script: str, *, kill_after_s: float) -> int:
 
 def test_a_command_that_ignores_term_is_killed(table: Path) -> None:
     script = 'trap "" TERM; echo $$ > $1/pid; touch $1/ready; while :; do sleep 0.05; done'
-    began = time.monotonic()
+    # It ends by a kill or not at all.
     assert _run(table, script, kill_after_s=0.3) == 6
-    assert time.monotonic() - began < 10
     assert not is_running(int((table / "pid").read_text(encoding="utf-8")))
 
 

@@ -71,7 +71,7 @@ class ServiceProcess:
         assert self.popen is not None
         if self.popen.poll() is None:
             self.popen.send_signal(number)
-        code = self.popen.wait(20)
+        code = self.popen.wait(60)
         if self.popen.stdout is not None:
             self.popen.stdout.close()
         return code

@@ -55,7 +55,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reader], None]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.005)

@@ -98,7 +98,7 @@ def state_of(lock: Lock) -> Standing:
     return lock.state
 
 
-def eventually(holds: Callable[[], bool], *, within_s: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], *, within_s: float = 60.0) -> bool:
     until = time.monotonic() + within_s
     while not holds() and time.monotonic() < until:
         time.sleep(0.002)

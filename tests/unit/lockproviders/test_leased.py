@@ -33,7 +33,7 @@ def state_of(provider: LeasedProvider) -> Standing:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not holds() and time.monotonic() < until:
         time.sleep(0.005)
     return holds()

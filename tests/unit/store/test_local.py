@@ -108,7 +108,7 @@ def test_a_reader_never_sees_half_an_object_while_processes_replace_it(
     seen: set[bytes] = set()
     reads = 0
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not (seen >= {b"a", b"b", b"c"} and reads > 1_500) and time.monotonic() < until:
             body = body_of(store, "object")
             reads += 1
