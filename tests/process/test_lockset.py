@@ -36,15 +36,15 @@ def fight(store: str) -> tuple[int, str, dict[str, dict[str, int]]]:
 
 @pytest.mark.timeout(900)
 def test_the_fenced_path_loses_nothing_and_the_unfenced_canary_something(tmp_path: Path) -> None:
+    said = ""
     for attempt in range(FIGHTS_MAX):
         code, said, counts = fight(str(tmp_path / f"table-{attempt}"))
         fenced, unfenced = counts["fenced"], counts["unfenced"]
         assert fenced["lost"] == 0, said
         assert fenced["tokens"] >= fenced["grants"] > 0, said
-        # A busy machine may be too slow for the nemesis to hit anybody: then the fight shows
-        # nothing, and there is another one.
+        # The canary shows that the pauses do harm, and the register had something to refuse. A
+        # busy machine may be too slow for the nemesis to hit anybody: then there is another fight.
         if unfenced["lost"] and fenced["rejected"] and fenced["pauses"]:
-            break
-    assert code == 0, said
-    assert unfenced["lost"] > 0, "the canary shows that the pauses do harm"
-    assert fenced["rejected"] > 0, "the register had something to refuse"
+            assert code == 0, said
+            return
+    pytest.fail(f"no pause hit anybody in {FIGHTS_MAX} fights: {said}")
