@@ -16,14 +16,9 @@ BEFORE_ALL = "00010101000000000"
 
 
 def settled_writes(store: ObjectStore, after: str) -> tuple[TableSnapshot, tuple[Instant, ...]]:
-    """Return the writes completed after `after` that none can come before any more, in order.
-
-    One look at the timeline may find a write and miss one that completed before it, if both appear
-    while it is being listed. What one look has found, a second one finds with all before it (C29).
-    """
-    until = open_table(store).latest_completion or after
+    """Return the writes completed after `after` that none can come before any more, in order."""
     snapshot = open_table(store)
-    found = [each for each in snapshot.timeline.writes() if after < each.completion <= until]
+    found = [each for each in snapshot.timeline.writes() if after < each.completion]
     return snapshot, tuple(sorted(found, key=lambda each: each.completion))
 
 
@@ -31,21 +26,17 @@ def changes_by_commit(
     snapshot: TableSnapshot,
     since: str | None,
     *,
-    until: str | None = None,
     columns: Sequence[str] | None = None,
     meta_columns: bool = False,
     merger: Merger | None = None,
 ) -> Iterator[tuple[str, Scan]]:
     """Yield completion time and read of each write that completed after `since`, in their order.
 
-    Those up to `until`, if it is given: later ones may appear with an earlier one still missing.
     What was archived is read as one: its commits cannot be told apart by their files for long.
     """
     before = BEFORE_ALL if since is None else since
     ends = sorted(
-        instant.completion
-        for instant in snapshot.timeline.writes()
-        if instant.completion > before and (until is None or instant.completion <= until)
+        instant.completion for instant in snapshot.timeline.writes() if instant.completion > before
     )
     for end in ends:
         scan = changes_scan(

@@ -16,7 +16,7 @@ from tidelock.engine.local import LocalEngine, Scan
 from tidelock.kernel.basefile import BATCH_ROWS
 from tidelock.kernel.merge import Merger
 from tidelock.operation.filters import Filter
-from tidelock.operation.following import BEFORE_ALL, changes_by_commit
+from tidelock.operation.following import changes_by_commit
 from tidelock.operation.history import HistoryEntry, history
 from tidelock.operation.observing import reading
 from tidelock.operation.query import (
@@ -216,13 +216,10 @@ class TableReads:
         start = None if since is None else point_in_time(since)
         idle_since_ms = self._clock.now().monotonic_ms
         while True:
-            # What a first look finds, a second one finds with all that completed before it (C29).
-            until = open_table(self._store).latest_completion or BEFORE_ALL
             snapshot = snapshot_now(self._store)
             for completion, scan in changes_by_commit(
                 snapshot,
                 start,
-                until=until,
                 columns=columns,
                 meta_columns=meta_columns,
                 merger=self._merger,

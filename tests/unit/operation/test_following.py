@@ -10,8 +10,6 @@ import tidelock as tl
 from tests.unit.doubles import ManualClock
 from tests.unit.operation.model import TYPES, made, ordered, row, rows
 from tidelock.operation.reads import snapshot_now
-from tidelock.table.timeline.active import ActiveTimeline
-from tidelock.table.timeline.instant import Instant
 
 
 def followed(table: tl.Table, clock: ManualClock) -> tl.Table:
@@ -53,26 +51,3 @@ def test_it_ends_when_nothing_came_for_the_given_time() -> None:
     began_ms = clock.now().monotonic_ms
     assert list(followed(table, clock).follow(poll_ms=300, idle_ms=1_000)) == []
     assert 1_000 <= clock.now().monotonic_ms - began_ms < 1_400
-
-
-def test_a_commit_that_a_listing_shows_without_an_earlier_one_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    table = made()
-    begin = table.latest_completion
-    first, second = table.upsert([row(1)]), table.upsert([row(2)])
-    listed, looks = ActiveTimeline.writes, 0
-
-    def torn(timeline: ActiveTimeline) -> tuple[Instant, ...]:
-        nonlocal looks
-        looks += 1
-        hidden = first.completion if looks == 1 else ""
-        return tuple(each for each in listed(timeline) if each.completion != hidden)
-
-    monkeypatch.setattr(ActiveTimeline, "writes", torn)
-    told = followed(table, ManualClock()).follow(since=begin, poll_ms=100)
-    assert [completion for completion, _ in islice(told, 2)] == [
-        first.completion,
-        second.completion,
-    ]
-    told.close()

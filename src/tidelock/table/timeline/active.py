@@ -71,6 +71,16 @@ class ActiveTimeline:
             return self
         return replace(self, files=tuple(each for each in self.files if each not in ghosts))
 
+    @property
+    def latest_completion(self) -> str:
+        """The largest completion time of any action; "" if none is complete."""
+        return max((each.completion for each in self.files if each.is_completed), default="")
+
+    def until(self, completion: str) -> ActiveTimeline:
+        """Return the timeline on which what completed after `completion` is not complete yet."""
+        kept = tuple(i for i in self.files if not i.is_completed or i.completion <= completion)
+        return self if len(kept) == len(self.files) else replace(self, files=kept)
+
     def find(self, requested: str, *actions: Action) -> Instant | None:
         """Return the instant requested at that time, of these actions if any are given."""
         for instant in self.instants:
@@ -163,10 +173,21 @@ class ActiveTimeline:
 
 
 def load_timeline(store: ObjectStore, folder: str = TIMELINE_FOLDER) -> ActiveTimeline:
-    """List the timeline. Names that are no instant's are not looked at.
+    """List the timeline as it was at one moment. Names that are no instant's are not looked at.
 
+    A listing is no snapshot: it comes in pages, or in the order of a directory, and may show a
+    completed instant without one that completed before it, if both appear meanwhile. Completed
+    instants are published in the order of their completion times (C29), so what one listing has
+    shown, the next one shows with everything before it. Hence two, and of the second what completed
+    by the last completion time of the first.
     Raises: `DataCorrupt` for a completed instant of zero bytes, whose changes are unknown.
     """
+    until = _look(store, folder).latest_completion
+    return _look(store, folder).until(until)
+
+
+def _look(store: ObjectStore, folder: str) -> ActiveTimeline:
+    """List the timeline once."""
     files: list[Instant] = []
     legacy: list[tuple[Instant, str]] = []
     for instant, name, size_bytes, modified_epoch_ms in _listed(store, folder):
