@@ -97,6 +97,7 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             wholes,
             st.integers(0, 3),
             st.none() | marks,
+            st.integers(0, 2),
         ),
         st.builds(
             Rollback,

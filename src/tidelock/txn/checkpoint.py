@@ -18,9 +18,10 @@ from tidelock.txn.grown import Grown
 from tidelock.txn.mark import applied_fields, applied_of
 
 CHECKPOINT_KEY: Final = ".hoodie/.tidelock/checkpoint.json"
-CHECKPOINT_FORMAT: Final = 4
+CHECKPOINT_FORMAT: Final = 5
 """The newest format. A checkpoint has the oldest that can say it, for older releases."""
 
+_WITHOUT_EPOCHS: Final = 4
 _WITHOUT_ADOPTED: Final = 3
 _WITHOUT_SAVEPOINTS: Final = 2
 _WITHOUT_MARKS: Final = 1
@@ -53,6 +54,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
         "plans": [_plan_fields(plan) for _, plan in sorted(fold.plans.items())],
         "turns": [_turn_fields(turn) for turn in fold.turns],
     }
+    if fold.epoch:
+        record["epoch"] = fold.epoch
     if fold.marks:
         record["marks"] = [applied_fields(applied) for applied in fold.marks.values()]
     if fold.savepoints:
@@ -85,6 +88,7 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
         schema_id=fields.text("schema"),
         foreign=fields.flag("foreign"),
         token=fields.whole("token"),
+        epoch=fields.whole("epoch") if "epoch" in fields.values else 0,
         marks={applied.mark.application: applied for applied in marks},
         savepoints=_savepoints(fields),
     )
@@ -92,8 +96,10 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
 
 
 def _format(fold: Fold) -> int:
-    if any(plan.adopted for plan in fold.plans.values()):
+    if fold.epoch:
         return CHECKPOINT_FORMAT
+    if any(plan.adopted for plan in fold.plans.values()):
+        return _WITHOUT_EPOCHS
     if fold.savepoints or any(plan.undoes for plan in fold.plans.values()):
         return _WITHOUT_ADOPTED
     return _WITHOUT_SAVEPOINTS if fold.marks else _WITHOUT_MARKS

@@ -22,9 +22,10 @@ from tidelock.txn.footprint import NO_GROUPS, Footprint
 from tidelock.txn.mark import Mark, mark_fields, mark_of
 
 LEDGER_FOLDER: Final = ".hoodie/.tidelock/ledger"
-ENTRY_FORMAT: Final = 3
+ENTRY_FORMAT: Final = 4
 """The newest format. An entry has the oldest that can say it, so that older releases read it."""
 
+_WITHOUT_EPOCHS: Final = 3
 _WITHOUT_UNDONE: Final = 2
 _WITHOUT_MARKS: Final = 1
 POSITION_DIGITS: Final = 20
@@ -66,7 +67,8 @@ class Commit:
 
     `base` is the position up to which the writer had read the ledger when it read the table;
     `rebased` counts how often it was overtaken before; `token` is that of the table's lock, 0
-    without one; `mark` says which batch of which application it is.
+    without one, and `epoch` how often the lock's tokens had begun anew by then; `mark` says which
+    batch of which application it is.
     """
 
     instant: str
@@ -79,6 +81,7 @@ class Commit:
     rebased: int = 0
     token: int = 0
     mark: Mark | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +238,10 @@ def decode(body: bytes, *, where: str) -> Entry:
 
 def _format(fact: Fact) -> int:
     match fact:
-        case Foreign(undoes=undoes, ends=ends) if undoes or ends:
+        case Commit(epoch=epoch) if epoch:
             return ENTRY_FORMAT
+        case Foreign(undoes=undoes, ends=ends) if undoes or ends:
+            return _WITHOUT_EPOCHS
         case Commit(mark=Mark()):
             return _WITHOUT_UNDONE
         case _:
@@ -326,6 +331,7 @@ def _commit_fields(fact: Commit) -> dict[str, Any]:
         "base": fact.base,
         "rebased": fact.rebased,
         **({"token": fact.token} if fact.token else {}),
+        **({"epoch": fact.epoch} if fact.epoch else {}),
         **({} if fact.mark is None else {"mark": mark_fields(fact.mark)}),
     }
 
@@ -406,6 +412,7 @@ def _commit(fields: Fields) -> Commit:
         rebased=fields.whole("rebased"),
         token=fields.whole("token") if "token" in fields.values else 0,
         mark=mark_of(fields.below("mark")) if "mark" in fields.values else None,
+        epoch=fields.whole("epoch") if "epoch" in fields.values else 0,
     )
 
 

@@ -89,7 +89,9 @@ class Fold:
     """Every instant requested before this is decided."""
     schema_id: str = ""
     token: int = 0
-    """The largest token of the table's lock under which anything was committed."""
+    """The largest token of the table's lock under which anything was committed in this epoch."""
+    epoch: int = 0
+    """How often the tokens of the table's lock began anew: it is another lock, or was lost."""
     foreign: bool = False
     """Somebody who knows no ledger has written the table."""
     marks: Mapping[str, Applied] = field(default_factory=dict)
@@ -155,7 +157,8 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
                 "plans": _without(fold.plans, fact.instant),
                 "turns": _served(fold.turns, fact.instant, entry.owner),
                 "schema_id": _schema(fold, fact),
-                "token": max(fold.token, fact.token),
+                "token": fact.token if fact.epoch > fold.epoch else max(fold.token, fact.token),
+                "epoch": max(fold.epoch, fact.epoch),
                 **_marks(fold, fact, entry),
             }
         case Rollback(instant, attempt=int()):
@@ -386,8 +389,8 @@ def _commit_problem(commit: Commit, fold: Fold, owner: str) -> str | None:
         return f"{instant} is complete already"
     if instant < fold.archived:
         return f"{instant} is older than the archived part of the timeline"
-    if 0 < commit.token < fold.token:
-        return f"the table's lock was taken by others since: {fold.token} is the last token"
+    if fenced := fencing_problem(commit, fold):
+        return fenced
     if waits := _waits(fold, instant, commit.action):
         return waits
     plan = fold.plans.get(instant)
@@ -399,6 +402,26 @@ def _commit_problem(commit: Commit, fold: Fold, owner: str) -> str | None:
         last = applied.mark
         return f"{last.application} has committed batch {last.version} as {applied.instant}"
     return None
+
+
+def fencing_problem(commit: Commit, fold: Fold) -> str | None:
+    """Return why a commit's token is too old; None if it is not, or if it has none (T9)."""
+    if not commit.token or commit.epoch > fold.epoch:
+        return None
+    if commit.epoch < fold.epoch:
+        return "the tokens of the table's lock have begun anew since it was taken"
+    if commit.token < fold.token:
+        return f"the table's lock was taken by others since: {fold.token} is the last token"
+    return None
+
+
+def fencing_epoch(token: int, before: Fold) -> int:
+    """Return the epoch of a token that was granted after `before` was read (C105).
+
+    Tokens of one counter grow from grant to grant. One that is smaller than a token which had been
+    committed before it was granted comes from another counter, or from one that was lost.
+    """
+    return before.epoch + 1 if 0 < token < before.token else before.epoch
 
 
 def already_applied(mark: Mark | None, fold: Fold) -> Applied | None:

@@ -30,7 +30,7 @@ from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken
 from tidelock.txn.early import committed_against, met_by_markers, rivals
 from tidelock.txn.effects import CheckHeld, Delete, List, Pause, Steps
 from tidelock.txn.entry import Commit, Entry, Rollback, Turn
-from tidelock.txn.fold import Evidence, Fold, Pending
+from tidelock.txn.fold import Evidence, Fold, Pending, fencing_epoch, fencing_problem
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.heartbeat import heartbeat_key
 from tidelock.txn.ledger import Shown
@@ -124,6 +124,18 @@ class Transaction:
         """
         if self.phase not in (Phase.RUNNING, Phase.UNKNOWN):
             raise InvalidInput(f"{self.instant} is {self.phase.value} already")
+        before = self._home.ledger.view.fold
+        try:
+            return self._commit(draft, cleared, before)
+        except Fenced:
+            known = self._home.ledger.view.fold
+            if known.epoch == before.epoch:
+                raise
+            # The lock's counter is another one since: whose turn it is, only a new grant tells.
+            return self._commit(draft, cleared, known)
+
+    def _commit(self, draft: CommitDraft, cleared: Collection[int], before: Fold) -> CommitResult:
+        """Commit under the table's lock; `before` is the ledger as it is known without it."""
         home = self._home
         with (
             home.observing.commit(self.instant, rebased=self._rebased) as tried,
@@ -131,7 +143,9 @@ class Transaction:
             home.in_line(),
             home.looking_at_foreign(),
         ):
-            result = home.ledger.run(self.commit_steps(draft, cleared=cleared), check)
+            result = home.ledger.run(
+                self.commit_steps(draft, cleared=cleared, before=before), check
+            )
             tried.result = result
         if isinstance(result, Overtaken) and self._is_over(home.ledger.view):
             home.observing.fenced(self.instant, result.reason)
@@ -145,9 +159,13 @@ class Transaction:
         return result
 
     def commit_steps(
-        self, draft: CommitDraft, *, cleared: Collection[int] = ()
+        self, draft: CommitDraft, *, cleared: Collection[int] = (), before: Fold | None = None
     ) -> Steps[CommitResult]:
-        """Return the steps of `commit`, but for the lock around it and `tidy_steps` after it."""
+        """Return the steps of `commit`, but for the lock around it and `tidy_steps` after it.
+
+        `before` is a fold that was read before the lock was taken. Without one the commit does not
+        carry the lock's token: nobody could tell which counter it comes from.
+        """
         if self._home.looks_for_foreign:
             yield from self._home.ledger.refresh_steps(foreign=True)
         if draft.markers is not None:
@@ -157,7 +175,7 @@ class Transaction:
             self._marked = yield from remove_strays(
                 self._begun.instant, draft.metadata, attempt=attempt
             )
-        result = yield from self._decide(draft, cleared)
+        result = yield from self._decide(draft, cleared, before)
         if isinstance(result, Committed):
             self.phase = Phase.COMMITTED
             result = yield from self._publish(result)
@@ -316,9 +334,12 @@ class Transaction:
         except TidelockError as error:
             logger.warning("files of %s may be left: %s", self.instant, error)
 
-    def _decide(self, draft: CommitDraft, cleared: Collection[int]) -> Steps[CommitResult]:
+    def _decide(
+        self, draft: CommitDraft, cleared: Collection[int], before: Fold | None = None
+    ) -> Steps[CommitResult]:
         home = self._home
-        token: int | None = yield CheckHeld()
+        held: int | None = yield CheckHeld()
+        token = 0 if before is None else held or 0
         content = yield from store_content(self.instant, draft.metadata)
         candidate = candidate_of(
             self.instant, draft, base_schema=self._base.schema_id, owner=home.owner
@@ -332,7 +353,8 @@ class Transaction:
             schema_id=draft.schema_id,
             base=self.base,
             rebased=self._rebased,
-            token=token or 0,
+            token=token,
+            epoch=0 if before is None or not token else fencing_epoch(token, before),
             mark=draft.mark,
         )
         judge = Judge(candidate, self.base, cleared, home.settings.strategy)
@@ -361,8 +383,8 @@ class Transaction:
                     self.phase = Phase.UNKNOWN
                     return Unknown(f"{self.instant} is archived; what became of it is not known")
                 self.phase = Phase.RUNNING
-                if 0 < fact.token < view.fold.token:
-                    # T9: whoever holds the lock now has committed under a larger token.
+                if fencing_problem(fact, view.fold):
+                    # T9: whoever holds the lock now has committed under a later token.
                     raise Fenced(
                         f"{self.instant} was not committed: {overtaken.reason}",
                         hint="commit again, with the lock taken anew",

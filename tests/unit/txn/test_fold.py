@@ -21,11 +21,12 @@ from tidelock.txn.entry import (
     Rollback,
     Turn,
 )
-from tidelock.txn.fold import TURNS_MAX, Evidence, Fold, later, lawful
+from tidelock.txn.fold import TURNS_MAX, Evidence, Fold, fencing_epoch, later, lawful
 from tidelock.txn.footprint import Deed, Footprint
 from tidelock.txn.view import TAIL_MAX, View
 
 A, B = "20260101000000000", "20260102000000000"
+C = "20260103000000000"
 NOTHING = Footprint(Deed.UPSERT)
 
 
@@ -139,6 +140,22 @@ def test_a_token_smaller_than_one_that_committed_does_not_commit() -> None:
     assert lawful(replace(commit(B), token=4), fold) is not None
     assert lawful(replace(commit(B), token=5), fold) is None
     assert lawful(commit(B), fold) is None, "who takes no lock has none to lose"
+
+
+def test_tokens_that_begin_anew_begin_an_epoch_that_ends_the_one_before() -> None:
+    """C105: what was granted after a larger token had committed comes from another counter."""
+    old = folded(replace(commit(A), token=5))
+    assert fencing_epoch(5, old) == fencing_epoch(6, old) == fencing_epoch(0, old) == 0
+    assert fencing_epoch(4, old) == 1
+    fresh = replace(commit(B), token=2, epoch=fencing_epoch(2, old))
+    assert lawful(fresh, old) is None
+    fold = folded(replace(commit(A), token=5), fresh)
+    assert (fold.epoch, fold.token) == (1, 2)
+    # A sleeper with the lock of before, under whatever number, and one of the new counter.
+    assert lawful(replace(commit(C), token=9), fold) is not None
+    assert lawful(replace(commit(C), token=1, epoch=1), fold) is not None
+    assert lawful(replace(commit(C), token=2, epoch=1), fold) is None
+    assert lawful(commit(C), fold) is None
 
 
 def test_a_plan_that_cannot_be_removed_is_not_rolled_back() -> None:

@@ -112,6 +112,7 @@ def check_writers(
         *_locks(pulses),
         *_modes(pulses),
         *_tokens(recent),
+        *_epochs(recent),
         *_foreign(settings, fold, recent),
         *_eager(settings, fold, owners),
         *_ahead(fold, now_epoch_ms),
@@ -163,6 +164,37 @@ def _tokens(recent: Sequence[Entry]) -> Iterator[Finding]:
             f"{len(with_token)} writers of the last hour took the table's lock, {len(without)} did"
             f" not: {', '.join(sorted(without)[:3])}",
             "among ours the ledger decides all the same; Java writers need everybody to take it",
+        )
+
+
+def _epochs(recent: Sequence[Entry]) -> Iterator[Finding]:
+    """Tokens that begin anew come from another lock, or from one that was lost."""
+    began: list[Entry] = []
+    epoch: int | None = None
+    for entry in recent:
+        if isinstance(entry.fact, Commit) and entry.fact.token:
+            if epoch is not None and entry.fact.epoch > epoch:
+                began.append(entry)
+            epoch = entry.fact.epoch
+    if not began:
+        return
+    last = began[-1]
+    says = (
+        f"the tokens of the table's lock began anew {len(began)} times in the last hour, last with"
+        f" the commit {last.position} of {last.owner}"
+    )
+    if len({entry.owner for entry in began}) > 1 and len(began) > 2:
+        yield problem(
+            "lock",
+            f"{says}: writers take turns with different locks, which keep nobody out",
+            f"give every writer the same {PROVIDER.key}",
+            exit_code=1,
+        )
+    else:
+        yield note(
+            "lock",
+            f"{says}: the lock is another one since, or its counter was lost",
+            "nothing is to be done, unless nobody changed the lock or deleted its files",
         )
 
 

@@ -265,7 +265,8 @@ def judged(history: History, entry: Entry) -> list[str]:
     if isinstance(fact, Commit):
         if fact.instant in history.void:
             broken.append(f"T3: {fact.instant} was rolled back before")
-        if 0 < fact.token < max((past.token for _, past in history.commits), default=0):
+        past = ((each.epoch, each.token) for _, each in history.commits if each.token)
+        if fact.token and (fact.epoch, fact.token) < max(past, default=(0, 0)):
             broken.append(f"T9: {fact.instant} was committed under the old token {fact.token}")
         if entry.time <= fact.instant:
             broken.append(f"T2: {fact.instant} completed at {entry.time}")
