@@ -287,7 +287,14 @@ def snapshot_now(store: ObjectStore) -> TableSnapshot:
     timeline = snapshot.timeline.without_completed(void)
     # Java archives by a timeline of its own.
     settled = None if fold.foreign else fold.time
-    return replace(snapshot, timeline=timeline, void=void, archived=fold.archived, settled=settled)
+    return replace(
+        snapshot,
+        timeline=timeline,
+        void=void,
+        archived=fold.archived,
+        settled=settled,
+        forgotten=fold.forgotten,
+    )
 
 
 def _result_schema(scan: Scan) -> pa.Schema:

@@ -204,7 +204,9 @@ def _loaded(
 ) -> TableView:
     void = frozenset(fold.void)
     timeline = load_timeline(store, properties.timeline_folder).without_completed(void)
-    snapshot = TableSnapshot(store, properties, timeline, void, _archived(store))
+    snapshot = TableSnapshot(
+        store, properties, timeline, void, _archived(store), forgotten=fold.forgotten
+    )
     view = TableView(fold, store, least_bytes=least_bytes)
     for piece in snapshot.slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece

@@ -38,10 +38,11 @@ class TableSnapshot:
     """What a reader sees of a table: every write that had completed when it was opened.
 
     `void` are writes that were rolled back for ever: a file that one of them left, or writes late,
-    is no row of the table, even when it looks older than the timeline. Everything requested before
-    `archived` is decided and in the history, whatever the listing found of it: an archive deletes
-    file by file, so one may find an instant and miss a younger one. No write in the history
-    completed after `settled`; None if that is not known.
+    is no row of the table, even when it looks older than the timeline. Between the two times of
+    `forgotten` they are not all known; there, only what the history has is complete. Everything
+    requested before `archived` is decided and in the history, whatever the listing found of it: an
+    archive deletes file by file, so one may find an instant and miss a younger one. No write in the
+    history completed after `settled`; None if that is not known.
     Guarantees: later writes do not show, however long the snapshot is used.
     Does not guarantee: that its files stay; a clean may remove old versions meanwhile.
     """
@@ -52,6 +53,7 @@ class TableSnapshot:
     void: frozenset[str] = frozenset()
     archived: str = ""
     settled: str | None = None
+    forgotten: tuple[str, str] | None = None
 
     @property
     def start(self) -> str | None:
@@ -245,21 +247,29 @@ class TableSnapshot:
         return file_groups(self._without_strays(files, seen), seen), seen
 
     def _with_history(self, files: Collection[DataFile]) -> Visibility:
-        """Add the completion times of archived writes, where a log file's place depends on it."""
+        """Add what the history knows of archived writes, where that is needed.
+
+        That is the completion time, where a log file's place depends on it, and whether a write
+        completed at all, where roll-backs are not remembered.
+        """
         seen = self._visibility
         if seen.start is None:
             return seen
+        first, end = self.forgotten or ("", "")
         old = {
             file.instant
             for file in files
-            if isinstance(file, LogFile)
-            and file.instant < seen.start
+            if file.instant < seen.start
             and file.instant not in seen.completions
-        }
+            and (isinstance(file, LogFile) or first <= file.instant < end)
+        } - self.void
         if not old:
             return seen
-        known = self.archive.completions(old - self.void)
-        return replace(seen, completions={**known, **seen.completions})
+        known = self.archive.completions(old)
+        never = {instant for instant in old - known.keys() if first <= instant < end}
+        return replace(
+            seen, completions={**known, **seen.completions}, pending=seen.pending | never
+        )
 
     def _without_strays(
         self, files: Collection[DataFile], seen: Visibility

@@ -21,7 +21,7 @@ CHECKPOINT_KEY: Final = ".hoodie/.tidelock/checkpoint.json"
 CHECKPOINT_FORMAT: Final = 5
 """The newest format. A checkpoint has the oldest that can say it, for older releases."""
 
-_WITHOUT_EPOCHS: Final = 4
+_WITHOUT_FORGOTTEN: Final = 4
 _WITHOUT_ADOPTED: Final = 3
 _WITHOUT_SAVEPOINTS: Final = 2
 _WITHOUT_MARKS: Final = 1
@@ -56,6 +56,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
     }
     if fold.epoch:
         record["epoch"] = fold.epoch
+    if fold.forgotten:
+        record["forgotten"] = list(fold.forgotten)
     if fold.marks:
         record["marks"] = [applied_fields(applied) for applied in fold.marks.values()]
     if fold.savepoints:
@@ -89,6 +91,7 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
         foreign=fields.flag("foreign"),
         token=fields.whole("token"),
         epoch=fields.whole("epoch") if "epoch" in fields.values else 0,
+        forgotten=_forgotten(fields),
         marks={applied.mark.application: applied for applied in marks},
         savepoints=_savepoints(fields),
     )
@@ -96,13 +99,23 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
 
 
 def _format(fold: Fold) -> int:
-    if fold.epoch:
+    if fold.epoch or fold.forgotten:
         return CHECKPOINT_FORMAT
     if any(plan.adopted for plan in fold.plans.values()):
-        return _WITHOUT_EPOCHS
+        return _WITHOUT_FORGOTTEN
     if fold.savepoints or any(plan.undoes for plan in fold.plans.values()):
         return _WITHOUT_ADOPTED
     return _WITHOUT_SAVEPOINTS if fold.marks else _WITHOUT_MARKS
+
+
+def _forgotten(fields: Fields) -> tuple[str, str] | None:
+    match fields.times("forgotten"):
+        case []:
+            return None
+        case [first, end]:
+            return first, end
+        case _:
+            raise fields.broken("forgotten is not a range of instants")
 
 
 def _savepoints(fields: Fields) -> dict[str, str]:

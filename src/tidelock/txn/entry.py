@@ -120,7 +120,8 @@ class Boundary:
     """Entries up to `position` are folded in the checkpoint and may be deleted.
 
     Instants requested before `archived` are decided for ever. Of those requested before `forgets`
-    the roll-back is forgotten: what they left was swept.
+    the roll-backs are not remembered one by one: whether such an instant is complete, the history
+    tells.
     """
 
     position: int

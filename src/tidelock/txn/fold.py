@@ -81,7 +81,10 @@ class Fold:
     committed: Grown = field(default_factory=Grown)
     """Instants that completed, ours and foreign, requested at or after `archived`."""
     void: Grown = field(default_factory=Grown)
-    """Instants that never will complete."""
+    """Instants that never will complete, but for those in `forgotten`."""
+    forgotten: tuple[str, str] | None = None
+    """From which request time on, and up to but without which, `void` may lack instants: there only
+    what the history has is complete."""
     plans: Mapping[str, Pending] = field(default_factory=dict)
     turns: tuple[Waiting, ...] = ()
     boundary: int = 0
@@ -179,7 +182,7 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
                 "boundary": max(fold.boundary, position),
                 "archived": floor,
                 "committed": kept,
-                **({"void": fold.void.above(forgets)} if forgets else {}),
+                **_forgotten(fold, forgets),
             }
         case Turn(instant, groups, partitions):
             others = tuple(turn for turn in fold.turns if turn.owner != entry.owner)
@@ -191,6 +194,17 @@ def _changes(fold: Fold, entry: Entry) -> dict[str, Any]:
             return {"savepoints": {k: v for k, v in fold.savepoints.items() if k != instant}}
         case _:
             assert_never(fact)
+
+
+def _forgotten(fold: Fold, before: str) -> dict[str, Any]:
+    gone = [instant for instant in fold.void if instant < before]
+    if not gone:
+        return {}
+    first, end = fold.forgotten or (min(gone), before)
+    return {
+        "void": fold.void.above(before),
+        "forgotten": (min(first, *gone), max(end, before)),
+    }
 
 
 def _planned(fact: Plan | Adopt, entry: Entry) -> dict[str, Pending]:

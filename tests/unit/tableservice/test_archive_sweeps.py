@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tidelock.operation.reads import snapshot_now
@@ -74,27 +75,45 @@ def test_what_a_dead_attempt_at_a_plan_wrote_late_is_swept(table: Table) -> None
     assert validate(table.writer().store, more=[check_ledger]).findings == ()
 
 
-def test_a_roll_back_is_forgotten_long_after_it_was_archived_past(table: Table) -> None:
+@pytest.mark.parametrize("kept", [archiving.VOID_KEPT, 0])
+def test_what_a_rolled_back_write_leaves_late_is_never_a_row_whatever_clocks_say(
+    table: Table, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """A writer whose clock is far ahead archives; the sleeper's file comes after that (C95)."""
+    monkeypatch.setattr(archiving, "VOID_KEPT", kept)
     home = table.writer().transactions
+    table.insert(pa.table([[7], ["old"], [1]], schema=SCHEMA))
+    table.compact()
     gone = home.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
     gone.rollback("no")
     write_more(table)
     table.clean()
     assert table.archive().instants > 0
-    assert gone.instant in home.ledger.refresh().void
-    clock = OffClock(archiving.VOID_KEPT_MS + DAY_MS)
     store = LocalStore(Path(table.uri.removeprefix("file://")))
-    with Table(snapshot_now(store), options=OPTIONS, clock=clock) as later:
-        write_more(later)
-        later.clean()
-        late = f"x_0-{gone.attempt}-0_{gone.instant}.parquet"
-        store.put(late, b"late", Create())
-        assert later.archive().instants > 0
-        fold = later.writer().transactions.ledger.refresh()
-        assert gone.instant not in fold.void
+    with Table(snapshot_now(store), options=OPTIONS, clock=OffClock(8 * DAY_MS)) as ahead:
+        for _ in range(2):
+            write_more(ahead)
+            ahead.clean()
+            assert ahead.archive().instants > 0
+        fold = ahead.writer().transactions.ledger.refresh()
+        assert (gone.instant in fold.void) == bool(kept)
         assert fold.is_settled(gone.instant)
-        assert store.head(late) is None
-        assert validate(store, more=[check_ledger]).findings == ()
+        expected = ahead.read().sort_by("id")
+        late = f"zombie_0-{gone.attempt}-0_{gone.instant}.parquet"
+        rotten = pa.table([[9], ["never"], [9]], schema=SCHEMA)
+        pq.write_table(rotten, str(Path(table.uri.removeprefix("file://")) / late))
+        start = load_timeline(store).start
+        assert start is not None
+        assert gone.instant < start, "it looks older than the timeline"
+        assert late not in [each.base.key for each in ahead.files() if each.base]
+        for _ in range(2):
+            with Table.open(table.uri, options=OPTIONS) as reader:
+                assert reader.read().sort_by("id") == expected
+                as_of = reader.latest_completion
+                assert reader.read(as_of=as_of).sort_by("id") == expected
+                reader.upsert(rows(9_000))
+                assert reader.read().num_rows == expected.num_rows
+                expected = reader.read().sort_by("id")
 
 
 def test_the_archive_waits_before_it_passes_what_was_taken_for_dead_just_now(table: Table) -> None:

@@ -35,11 +35,10 @@ from tidelock.txn.view import View
 ENTRIES_KEPT: Final = 512
 """Ledger entries that stay. Writers that began before the oldest of them have to start over."""
 
-VOID_KEPT_MS: Final = 7 * 86_400_000
-"""How long a roll-back is remembered after its instant was archived past.
+VOID_KEPT: Final = 16_384
+"""Roll-backs that are remembered one by one after their instants were archived past.
 
-Whoever sleeps longer in the middle of a write and then puts a file there leaves one that readers
-take for old. It is told that its write is over, and deletes the file.
+For older ones readers ask the history whether an instant is complete, which costs them a look.
 """
 
 _TRIES: Final = 3
@@ -93,7 +92,7 @@ class Archiving:
         archive.append([_archived(snapshot.timeline, instant) for instant in fresh])
         kept_from = _first_kept(snapshot.timeline, leaving, waiting)
         self._sweep(snapshot.timeline, leaving, fold)
-        self._move_boundary(kept_from, self._forgotten(fold))
+        self._move_boundary(kept_from, self._forgotten(fold, archive))
         timeline = load_timeline(self.writer.store, self.writer.properties.timeline_folder)
         if self._has_pending_before(kept_from, timeline):
             return Archived(0, 0)
@@ -129,10 +128,13 @@ class Archiving:
                 found.update([each for each in writes if each < instant][-1:])
         return found
 
-    def _forgotten(self, fold: Fold) -> str:
-        """Return before which request time roll-backs are forgotten: swept, and long ago (C23)."""
-        now_ms = self.writer.transactions.clock.now().wall_epoch_ms
-        return min(fold.archived, format_time(now_ms - VOID_KEPT_MS))
+    def _forgotten(self, fold: Fold, archive: Archive) -> str:
+        """Return before which request time roll-backs are not remembered one by one (C95)."""
+        past = sorted(instant for instant in fold.void if instant < fold.archived)
+        leaving = past[:-VOID_KEPT] if VOID_KEPT else past
+        # One that was complete, and in the history, before it was taken back would look complete.
+        told = archive.completions(leaving) if leaving else {}
+        return min([*told, *past[len(leaving) :], fold.archived]) if leaving else ""
 
     def _move_boundary(self, archived: str, forgets: str) -> None:
         ledger = self.writer.transactions.ledger
