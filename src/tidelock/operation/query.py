@@ -55,7 +55,7 @@ def snapshot_scan(
         schema,
         rule,
         chosen,
-        as_of=moment,
+        as_of=None if moment is None else snapshot.moment(moment),
         batch_rows=batch_rows,
         passing=rows,
     )

@@ -112,11 +112,12 @@ class TableReads:
 
         `columns` are all of the user's if None. `partitions` are partition paths, as `files` shows
         them. `as_of` goes back in time: 17 or 14 digits, an ISO time (UTC unless it says
-        otherwise) or a datetime, compared with the request times of writes. `filter` is an Arrow
-        expression, or conditions like `("amount", ">", 10)` that must all hold; partitions and row
-        groups that it excludes are not fetched. `read_optimized` reads base files only, so it
-        misses what has not been compacted. `meta_columns` puts Hudi's five `_hoodie_*` columns in
-        front.
+        otherwise) or a datetime. The request time of a write means the table as that write left it,
+        any other time what had completed by then; so a moment always shows the same. `filter` is
+        an Arrow expression, or conditions like `("amount", ">", 10)` that must all hold; partitions
+        and row groups that it excludes are not fetched. `read_optimized` reads base files only, so
+        it misses what has not been compacted. `meta_columns` puts Hudi's five `_hoodie_*` columns
+        in front.
 
         Raises: `InvalidInput`, `NotFound`, `DataCorrupt`, `Unsupported`.
         """

@@ -15,7 +15,7 @@ from tidelock.table.filegroup.view import DataFile, Visibility
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import ActiveTimeline, load_timeline
 from tidelock.table.timeline.instant import Action, Instant, State
-from tidelock.table.timeline.metadata import CleanerPlan
+from tidelock.table.timeline.metadata import CleanerPlan, SavepointMetadata
 
 
 def check_there(
@@ -28,9 +28,11 @@ def check_there(
 ) -> None:
     """Raise `NotFound` if a clean has deleted a file that belongs to the slices of a moment.
 
-    `timeline` is the reader's, `found` what it found of its slices, as of a time or of the last
-    write that it knows.
+    `timeline` is the reader's, `seen` what it says of files at the moment, `found` what it found of
+    its slices, as of a time or of the last write that it knows.
     """
+    if as_of is not None and _is_kept(timeline, found, as_of, partitions):
+        return
     now = load_timeline(timeline.store, timeline.folder)
     known = {i.requested for i in timeline.completed(Action.CLEAN)} if as_of is None else set()
     cleans = [i for i in now.instants if i.action is Action.CLEAN and i.requested not in known]
@@ -50,8 +52,35 @@ def check_there(
         _check_reach(plan, timeline, as_of)
         for file in _deleted(plan, partitions):
             piece = visible.get((file.partition, file.file_id))
-            if _is_needed(file, piece, seen, as_of):
+            if _is_needed(file, piece, seen, as_of if timeline.legacy_names else None):
                 raise _gone(f"{timeline.store.uri}/{file.key}", clean, as_of)
+
+
+def _is_kept(
+    timeline: ActiveTimeline,
+    found: Iterable[FileSlice],
+    as_of: str,
+    partitions: Collection[str] | None,
+) -> bool:
+    """Tell whether a savepoint keeps the table as of a write, and all that it names was found.
+
+    No clean deletes what a savepoint names, and the archive leaves its write on the timeline.
+    """
+    saved = next((i for i in timeline.completed(Action.SAVEPOINT) if i.requested == as_of), None)
+    if saved is None:
+        return False
+    there = {
+        (piece.partition, file.name)
+        for piece in found
+        for file in (*((piece.base,) if piece.base else ()), *piece.logs)
+    }
+    kept = timeline.read(SavepointMetadata, saved).partition_metadata
+    return all(
+        (partition, name) in there
+        for partition, each in kept.items()
+        if partitions is None or partition in partitions
+        for name in each.savepoint_data_file
+    )
 
 
 def needed_since(timeline: ActiveTimeline) -> str:

@@ -81,12 +81,34 @@ class TableSnapshot:
     ) -> tuple[FileSlice, ...]:
         """Return the file slices that hold the table's rows, by partition and file id.
 
-        `as_of` looks back: only writes requested by then count, whenever they completed.
-        `read_optimized` leaves out log files. Raises: `DataCorrupt`, `InvalidInput`.
+        `as_of` looks back, see `moment`. `read_optimized` leaves out log files.
+        Raises: `DataCorrupt`, `InvalidInput`.
         """
-        moment = None if as_of is None else query_time(as_of)
-        groups, seen = self._groups(partitions)
-        return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
+        if as_of is None:
+            groups, seen = self._groups(partitions)
+            return visible_slices(groups, seen, read_optimized=read_optimized)
+        moment = self.moment(as_of)
+        if self.timeline.legacy_names:
+            groups, seen = self._groups(partitions)
+            return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
+        groups, seen = self._groups(partitions, until=moment, exactly=True)
+        return visible_slices(groups, seen, read_optimized=read_optimized)
+
+    def moment(self, as_of: str) -> str:
+        """Return the completion time up to which writes count that looks back to `as_of`.
+
+        The request time of a write stands for the table as that write left it; any other time for
+        itself. So the same `as_of` shows the same writes, whatever completes later. A table of an
+        old version has no completion times, only request times to go by. Raises: `InvalidInput`.
+        """
+        asked = query_time(as_of)
+        if self.timeline.legacy_names:
+            return asked
+        if known := self.timeline.completions.get(asked):
+            return known
+        if self.start is not None and asked < self.start:
+            return self.archive.completions({asked}).get(asked, asked)
+        return asked
 
     def check_there(
         self,
@@ -98,8 +120,11 @@ class TableSnapshot:
 
         Where they are gone only newer ones are listed, which this snapshot does not see.
         """
-        moment = None if as_of is None else query_time(as_of)
-        check_there(self.timeline, self._visibility, found, as_of=moment, partitions=partitions)
+        asked = None if as_of is None else query_time(as_of)
+        seen = self._visibility
+        if as_of is not None and not self.timeline.legacy_names:
+            seen = seen.until(self.moment(as_of))
+        check_there(self.timeline, seen, found, as_of=asked, partitions=partitions)
 
     def slices_until(
         self, completion: str, *, deleted: Collection[DataFile] = ()
@@ -157,9 +182,11 @@ class TableSnapshot:
 
         A table without writes has the one it was created with; None if it does not say.
         """
-        moment = None if as_of is None else query_time(as_of)
+        moment = None if as_of is None else self.moment(as_of)
+        by_request = bool(self.timeline.legacy_names)
         for instant in reversed(self.timeline.writes()):
-            if moment is None or instant.requested <= moment:
+            time = instant.requested if by_request else instant.completion
+            if moment is None or time <= moment:
                 commit = self.commit(instant)
                 if commit.extra_metadata.get(_EVOLVED_SCHEMA):
                     # Columns are told apart by ids there; by name a renamed one would read as null.
@@ -233,24 +260,30 @@ class TableSnapshot:
         partitions: Collection[str] | None,
         *,
         until: str | None = None,
+        exactly: bool = False,
         deleted: Collection[DataFile] = (),
     ) -> tuple[tuple[FileGroup, ...], Visibility]:
+        """Return the file groups, and what is seen of them.
+
+        `until` is a completion time to look back to. With `exactly` it may be one of which the
+        timeline does not tell everything, so the history is asked.
+        """
         files = list_files(
             self.store, partitioned=self.properties.is_partitioned, partitions=partitions
         )
         if deleted:
             there = {file.key for file in files}
             files = (*files, *(file for file in deleted if file.key not in there))
-        seen = self._with_history(files)
+        seen = self._with_history(files, every=exactly)
         if until is not None:
             seen = seen.until(until)
         return file_groups(self._without_strays(files, seen), seen), seen
 
-    def _with_history(self, files: Collection[DataFile]) -> Visibility:
+    def _with_history(self, files: Collection[DataFile], *, every: bool = False) -> Visibility:
         """Add what the history knows of archived writes, where that is needed.
 
-        That is the completion time, where a log file's place depends on it, and whether a write
-        completed at all, where roll-backs are not remembered.
+        That is the completion time, where a log file's place depends on it, or of `every` write,
+        and whether a write completed at all, where roll-backs are not remembered.
         """
         seen = self._visibility
         if seen.start is None:
@@ -261,7 +294,7 @@ class TableSnapshot:
             for file in files
             if file.instant < seen.start
             and file.instant not in seen.completions
-            and (isinstance(file, LogFile) or first <= file.instant < end)
+            and (every or isinstance(file, LogFile) or first <= file.instant < end)
         } - self.void
         if not old:
             return seen

@@ -49,11 +49,16 @@ class Visibility:
     replaced: Mapping[GroupId, str] = field(default_factory=dict)
     """Replaced file groups, and the request time of the first replacecommit that did it."""
 
+    latest: str | None = None
+    """The moment that is looked at; None for now. What was requested later completed later."""
+
     def completion(self, requested: str) -> str | None:
         """Return when a write completed; None if it has not, as far as is known (V4)."""
         known = self.completions.get(requested)
         if known is not None:
             return known
+        if self.latest is not None and requested > self.latest:
+            return None
         if requested in self.pending or self.start is None or requested >= self.start:
             return None
         # Archived, and the history does not tell more: it completed long before anything that
@@ -73,6 +78,7 @@ class Visibility:
             completions=kept,
             pending=self.pending | (self.completions.keys() - kept.keys()),
             replaced={group: by for group, by in self.replaced.items() if by in kept},
+            latest=completion,
         )
 
 

@@ -1,0 +1,88 @@
+"""Looking back: the same moment shows the same rows, whatever completes later or is cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import tidelock as tl
+from tests.unit.operation.model import TYPES, made, ordered, row, rows
+from tidelock.operation.reads import snapshot_now
+from tidelock.tableservice.table import Table
+from tidelock.txn.draft import CommitDraft, CommitResult
+from tidelock.txn.transaction import Transaction
+
+OCC = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+BY_HAND = {
+    **OCC,
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
+
+
+def read(table: tl.Table, as_of: str) -> list[dict[str, object]]:
+    table.refresh()
+    return ordered(table.read(as_of=as_of).to_pylist())
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_moment_stays_what_it_was_though_an_older_request_completes_later(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(kind, "region", options=OCC)
+    table.upsert(rows([0, 1, 2]))
+    slow = tl.Table(snapshot_now(table._store), options=OCC)
+    seen: dict[str, list[dict[str, object]]] = {}
+    commit = Transaction.commit
+
+    def overtaken(transaction: Transaction, draft: CommitDraft, **more: object) -> CommitResult:
+        if not seen:
+            seen["first"] = []
+            quick = table.upsert([row(1, 2)])
+            assert transaction.instant < quick.instant
+            seen.clear()
+            for moment in (quick.instant, quick.completion):
+                assert moment is not None
+                seen[moment] = read(table, moment)
+        return commit(transaction, draft, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Transaction, "commit", overtaken)
+    late = slow.upsert([row(0, 3)])
+    assert len(seen) == 2
+    assert late.instant is not None
+    assert late.instant < min(seen), "it was requested before, and completed after"
+    for moment, before in seen.items():
+        assert before == [row(0), row(1, 2), row(2)]
+        assert read(table, moment) == before
+    assert read(table, late.instant) == [row(0, 3), row(1, 2), row(2)]
+
+
+@pytest.fixture(params=TYPES)
+def serviced(request: pytest.FixtureRequest) -> Iterator[Table]:
+    made_here = made(request.param, "region", options=BY_HAND)
+    with Table(snapshot_now(made_here._store), options=BY_HAND) as table:
+        yield table
+
+
+def test_a_savepoint_can_be_read_after_clean_and_archive(serviced: Table) -> None:
+    table = serviced
+    table.upsert(rows(range(6)))
+    kept = table.upsert([row(1, 2), row(7)])
+    assert kept.instant is not None
+    before = read(table, kept.instant)
+    table.savepoint(kept.instant)
+    for ts in range(3, 12):
+        table.upsert(rows(range(8), ts))
+        table.compact() if table.properties.type.value == "MERGE_ON_READ" else None
+    table.clean()
+    assert table.archive().instants > 0
+    assert before == ordered([row(1, 2), row(7), *rows([0, 2, 3, 4, 5])])
+    assert read(table, kept.instant) == before
+    assert table.read(partitions=["b"], as_of=kept.instant).num_rows == 3
+    later = table.latest_completion
+    assert later is not None
+    assert read(table, later) == rows(range(8), 11)
