@@ -73,9 +73,9 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
             f"{where} has format {fields.whole('format')}, which this release does not know",
             hint="upgrade tidelock on this machine",
         )
-    plans = [_plan(each) for each in _objects(fields, "plans")]
+    plans = [_plan(each) for each in fields.objects("plans")]
     marks = (
-        [applied_of(each) for each in _objects(fields, "marks")] if "marks" in fields.values else []
+        [applied_of(each) for each in fields.objects("marks")] if "marks" in fields.values else []
     )
     fold = Fold(
         position=fields.whole("position"),
@@ -84,7 +84,7 @@ def decode(body: bytes, *, where: str) -> Checkpoint:
         committed=_unpacked(fields, "committed"),
         void=_unpacked(fields, "void"),
         plans={plan.instant: plan for plan in plans},
-        turns=tuple(_turn(each) for each in _objects(fields, "turns")),
+        turns=tuple(_turn(each) for each in fields.objects("turns")),
         boundary=fields.whole("boundary"),
         archived=fields.text("archived"),
         schema_id=fields.text("schema"),
@@ -149,13 +149,6 @@ def _unpacked(fields: Fields, name: str) -> Grown:
         instants.append(whole)
         before = whole
     return Grown.of(instants)
-
-
-def _objects(fields: Fields, name: str) -> list[Fields]:
-    held = fields.raw(name)
-    if not isinstance(held, list) or not all(isinstance(each, dict) for each in held):
-        raise DataCorrupt(f"{fields.where}: {name} is not a list of objects")
-    return [Fields(each, f"{fields.where}, {name}") for each in held]
 
 
 def _plan_fields(plan: Pending) -> dict[str, Any]:

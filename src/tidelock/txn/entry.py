@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, assert_never
 
 from tidelock.base.errors import DataCorrupt, RecordFromFuture
@@ -19,7 +19,7 @@ from tidelock.table.timeline.instant import Action
 from tidelock.txn.content import Content, content_fields, content_of
 from tidelock.txn.fields import Fields, encode_footprint, encode_groups
 from tidelock.txn.footprint import NO_GROUPS, Footprint
-from tidelock.txn.mark import Mark, mark_fields, mark_of
+from tidelock.txn.mark import Applied, Mark, left_fields, left_of, mark_fields, mark_of
 
 LEDGER_FOLDER: Final = ".hoodie/.tidelock/ledger"
 ENTRY_FORMAT: Final = 4
@@ -144,7 +144,8 @@ class Undo:
 
     Its request time is this entry's time, as a plan's. `instants` are in the order in which they
     are removed. `complete` says that some had completed, so that readers have seen them; `forced`
-    that a plan among them goes though it is one that stays.
+    that a plan among them goes though it is one that stays. `marks` are the last ones that are left
+    of applications whose last batch is among them; None where none is left.
     """
 
     action: Action
@@ -153,6 +154,7 @@ class Undo:
     complete: bool = False
     forced: bool = False
     reason: str = ""
+    marks: Mapping[str, Applied | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,8 @@ def _format(fact: Fact) -> int:
     match fact:
         case Commit(epoch=epoch) if epoch:
             return ENTRY_FORMAT
+        case Undo(marks=marks) if marks:
+            return ENTRY_FORMAT
         case Foreign(undoes=undoes, ends=ends) if undoes or ends:
             return _WITHOUT_EPOCHS
         case Commit(mark=Mark()):
@@ -314,6 +318,7 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
                 "complete": fact.complete,
                 "forced": fact.forced,
                 "reason": fact.reason,
+                **({"marks": left_fields(fact.marks)} if fact.marks else {}),
             }
         case Release(instant):
             return "release", {"instant": instant}
@@ -394,6 +399,7 @@ def _fact(fields: Fields) -> Fact:
                 complete=fields.flag("complete"),
                 forced=fields.flag("forced"),
                 reason=fields.text("reason"),
+                marks=left_of(fields.objects("marks")) if "marks" in fields.values else {},
             )
         case "release":
             return Release(fields.time("instant"))

@@ -82,6 +82,13 @@ class Fields:
             raise self._wrong(name, "a list of instants' times")
         return value
 
+    def objects(self, name: str) -> list[Fields]:
+        """Return a list of objects."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise self._wrong(name, "a list of objects")
+        return [Fields(each, f"{self.where}, {name}") for each in value]
+
     def below(self, name: str) -> Fields:
         """Return the object in a field."""
         value = self.values.get(name)

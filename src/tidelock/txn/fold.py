@@ -29,7 +29,7 @@ from tidelock.txn.entry import (
 )
 from tidelock.txn.footprint import Deed
 from tidelock.txn.grown import Grown
-from tidelock.txn.mark import Applied, Mark, marked
+from tidelock.txn.mark import Applied, Mark, marked, taken_back
 
 TURNS_MAX: Final = 64
 """Turns that are remembered. Those of dead writers are ignored anyway, and pushed out in time."""
@@ -233,6 +233,7 @@ def _undone(fold: Fold, fact: Undo, entry: Entry) -> dict[str, Any]:
         "void": void,
         "plans": {**others, entry.time: plan},
         "turns": tuple(turn for turn in fold.turns if turn.instant not in fact.instants),
+        **({"marks": taken_back(fold.marks, fact.marks)} if fact.marks else {}),
     }
 
 

@@ -7,7 +7,7 @@ it is tried, even by somebody who was believed dead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,6 +80,14 @@ def marked(marks: Mapping[str, Applied], applied: Applied) -> Mapping[str, Appli
     return kept
 
 
+def taken_back(
+    marks: Mapping[str, Applied], left: Mapping[str, Applied | None]
+) -> Mapping[str, Applied]:
+    """Return the last marks when those of `left` are what they were before; None is none at all."""
+    kept = {name: held for name, held in marks.items() if name not in left}
+    return {**kept, **{name: held for name, held in left.items() if held is not None}}
+
+
 def mark_fields(mark: Mark) -> dict[str, Any]:
     """Return a mark as an entry has it."""
     fields: dict[str, Any] = {"application": mark.application, "version": mark.version}
@@ -100,6 +108,22 @@ def mark_of(fields: Fields) -> Mark:
         return Mark(fields.text("application"), fields.whole("version"), data)
     except InvalidInput as error:
         raise fields.broken(error.message) from error
+
+
+def left_fields(left: Mapping[str, Applied | None]) -> list[dict[str, Any]]:
+    """Return marks that are the last ones again as an entry has them."""
+    return [
+        {"application": name} if held is None else applied_fields(held)
+        for name, held in left.items()
+    ]
+
+
+def left_of(each: Iterable[Fields]) -> dict[str, Applied | None]:
+    """Return the marks that an entry makes the last ones again. Raises: `DataCorrupt`."""
+    return {
+        fields.text("application"): applied_of(fields) if "version" in fields.values else None
+        for fields in each
+    }
 
 
 def applied_fields(applied: Applied) -> dict[str, Any]:

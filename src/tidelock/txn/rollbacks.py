@@ -27,13 +27,14 @@ from tidelock.txn.appending import Appended, Declined, Doubtful, give_name_back
 from tidelock.txn.committing import store_content
 from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken, schema_id_of
 from tidelock.txn.effects import Get, List, ReadClock, Steps
-from tidelock.txn.entry import Undo
+from tidelock.txn.entry import Commit, Undo
 from tidelock.txn.fold import NOTHING_SEEN, Evidence, Pending
 from tidelock.txn.footprint import Deed
 from tidelock.txn.heartbeat import heartbeat_key, pulse_of
+from tidelock.txn.mark import Applied, Mark
 from tidelock.txn.planning import NotClaimed, drop_heartbeat, hold_dead_plan
 from tidelock.txn.publishing import write_checkpoint
-from tidelock.txn.reading import forward
+from tidelock.txn.reading import forward, history
 from tidelock.txn.undoing import decide_plan, files_of, marked_files, remove_undone
 from tidelock.txn.undorecords import (
     Undone,
@@ -41,6 +42,7 @@ from tidelock.txn.undorecords import (
     rollback_metadata,
     rollback_plan,
 )
+from tidelock.txn.view import View
 
 if TYPE_CHECKING:
     from tidelock.txn.transactions import Transactions
@@ -81,6 +83,7 @@ def schedule_undo(
     """Decide, and put the plan on the timeline; a text says why not."""
     ledger = home.ledger
     content = yield from store_content(f"plan-{intent.base}", intent.record)
+    view = yield from ledger.view_steps()
     fact = Undo(
         intent.action,
         intent.instants,
@@ -88,8 +91,8 @@ def schedule_undo(
         complete=intent.complete,
         forced=intent.forced,
         reason=intent.reason,
+        marks=(yield from marks_left(view, intent.instants)) if intent.complete else {},
     )
-    view = yield from ledger.view_steps()
     result = yield from decide_plan(
         view, fact, base=intent.base, seen=seen, owner=home.owner, attempt=intent.attempt
     )
@@ -103,6 +106,33 @@ def schedule_undo(
             yield from ledger.publish_steps(own=entry.position)
             yield from give_name_back(entry.time, entry.nonce)
             return result.view.fold.plans[entry.time]
+
+
+def marks_left(view: View, undone: Iterable[str]) -> Steps[dict[str, Applied | None]]:
+    """Return the last mark of each application whose last batch is undone, without that (C82).
+
+    None if there was none before. What the ledger has folded away is not known, and left out.
+    """
+    gone, fold = {*undone}, view.fold
+    lost = {name for name, held in fold.marks.items() if held.instant in gone}
+    entries = (yield from history(view, view.boundary)) if lost else None
+    if entries is None:
+        return {}
+    left: dict[str, Applied | None] = {}
+    for entry in entries:
+        match entry.fact:
+            case Commit(instant=instant, action=action, mark=Mark() as mark) if (
+                mark.application in lost
+                and action is not Action.SAVEPOINT
+                and instant not in gone
+                and instant not in fold.void
+            ):
+                left[mark.application] = Applied(mark, instant, entry.time)
+            case _:
+                pass
+    if not view.boundary:
+        left.update(dict.fromkeys(lost - left.keys()))
+    return left
 
 
 def scheduled_undo(

@@ -7,6 +7,8 @@ import pytest
 import tidelock as tl
 from tests.unit.operation.model import TYPES, held, made, ordered, row, rows
 from tests.unit.operation.test_rebase import interrupted, pending
+from tidelock.operation.reads import snapshot_now
+from tidelock.tableservice.table import Table
 
 KEY = "_hudi_streaming_sink_checkpoint"
 
@@ -86,3 +88,44 @@ def test_named_data_of_a_mark_stands_in_the_commit_for_readers_of_hudi() -> None
     extra = table._snapshot.timeline.commit(done).extra_metadata
     assert extra[KEY] == '{"orders":"3"}'
     assert extra["by"] == "me"
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_batch_whose_commit_was_rolled_back_is_applied_when_it_is_sent_again(kind: str) -> None:
+    """C82: a mark is taken back with its commit."""
+    table = serviced(kind)
+    table.upsert(rows(range(2)), mark=batch(0))
+    table.upsert(rows(range(2, 4)), mark=batch(7))
+    gone = table.upsert(rows(range(4, 6)), mark=batch(8))
+    other = table.upsert(rows(range(6, 8)), mark=batch(3, "clicks"))
+    assert other.instant is not None
+    assert gone.instant is not None
+    table.rollback(other.instant)
+    assert table.mark("clicks") is None
+    assert table.mark("orders") == batch(8), "it was not rolled back"
+    table.rollback(gone.instant)
+    assert table.mark("orders") == batch(7)
+    assert held(table) == ordered(rows(range(4)))
+    assert table.upsert(rows(range(2, 4), 9), mark=batch(7)).repeated
+    again = tl.Table.open(table.uri).upsert(rows(range(4, 6)), mark=batch(8))
+    assert not again.repeated
+    assert held(table) == ordered(rows(range(6)))
+    assert table.upsert(rows(range(4, 6)), mark=batch(8)).repeated
+
+
+def test_a_restore_takes_back_the_marks_of_what_it_takes_back() -> None:
+    table = serviced("COPY_ON_WRITE")
+    kept = table.upsert(rows(range(2)), mark=batch(0))
+    for version in range(1, 6):
+        table.upsert(rows([version + 1]), mark=batch(version))
+    assert kept.instant is not None
+    table.savepoint(kept.instant)
+    table.restore(kept.instant)
+    assert table.mark("orders") == batch(0)
+    for version in range(1, 6):
+        assert not table.upsert(rows([version + 1]), mark=batch(version)).repeated
+    assert held(table) == ordered(rows(range(7)))
+
+
+def serviced(kind: str) -> Table:
+    return Table(snapshot_now(made(kind)._store), options={})

@@ -15,9 +15,16 @@ from tidelock.txn import checkpoint, entry
 from tidelock.txn.checkpoint import Checkpoint
 from tidelock.txn.content import Inline
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
-from tidelock.txn.entry import Commit, Entry
+from tidelock.txn.entry import Commit, Entry, Undo
 from tidelock.txn.fold import Fold, lawful
-from tidelock.txn.mark import APPLICATIONS_MAX, DATA_CHARACTERS_MAX, Applied, Mark, marked
+from tidelock.txn.mark import (
+    APPLICATIONS_MAX,
+    DATA_CHARACTERS_MAX,
+    Applied,
+    Mark,
+    marked,
+    taken_back,
+)
 from tidelock.txn.verdict import Rebase, Repeated
 
 ORDERS = Mark("orders", 7, {"streamer.checkpoint.key.v2": "topic,0:120"})
@@ -147,6 +154,18 @@ def test_whoever_does_not_know_marks_stops_at_one(monkeypatch: pytest.MonkeyPatc
         entry.decode(json.dumps(body).encode(), where="here")
     with pytest.raises(RecordFromFuture):
         checkpoint.decode(kept, where="here")
+
+
+def test_an_undo_that_takes_marks_back_is_read_as_it_was_written() -> None:
+    """C82: an older release would go on to refuse the batch."""
+    left = {"orders": Applied(Mark("orders", 3, {"at": "7"}), A, B), "clicks": None}
+    fact = Undo(Action.RESTORE, (B,), Inline(b""), complete=True, marks=left)
+    told = Entry(2, "20990101000000000", "me", "n", "b", 0, fact)
+    body = entry.encode(told)
+    assert entry.decode(body, where="here") == told
+    assert json.loads(body)["format"] == entry.ENTRY_FORMAT
+    before = {name: Applied(Mark(name, 9), B, B) for name in ("orders", "clicks", "others")}
+    assert dict(taken_back(before, left)) == {"others": before["others"], "orders": left["orders"]}
 
 
 def test_the_application_that_is_silent_the_longest_is_forgotten() -> None:
