@@ -103,6 +103,14 @@ def declared() -> Iterator[ConfigKey[Any]]:
             yield _registry[name]
 
 
+def check_values(settings: Mapping[str, object]) -> None:
+    """Raise `ConfigInvalid` for a declared key whose value cannot be read, whoever will read it."""
+    for name, value in settings.items():
+        key = _registry.get(name)
+        if key is not None and value is not None:
+            key.value({key.key: value})
+
+
 def unknown_keys(settings: Mapping[str, object], *, prefixes: tuple[str, ...]) -> dict[str, str]:
     """Return each undeclared key below `prefixes`, with the nearest declared name ("" if none)."""
     unknown: dict[str, str] = {}

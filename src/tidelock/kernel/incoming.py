@@ -27,12 +27,14 @@ from tidelock.table.schema.meta import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 class Tally:
     """What became of the changes, once all stored rows have gone by.
 
-    A change that loses against a newer stored row, and a delete of nothing, are in none of them.
+    `ignored` are changes that lost, by their ordering value, to what is stored. A delete of nothing
+    is in none of them.
     """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    ignored: int = 0
     inserted_keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
 
 
@@ -51,7 +53,9 @@ def laid_over(
     """
     changes = folded(layers, schema)
     if before is not None:
+        brought = len(changes.keys)
         changes = without_overruled(changes, before)
+        tally.ignored += brought - len(changes.keys)
     found: list[pa.Array] = []
     beaten: list[pa.Array] = []
     for batch in stored:
@@ -101,6 +105,7 @@ def counted(
     found = _places(everywhere)
     old = changes.row.take(found)
     lost = changes.row.take(_places(beaten))
+    tally.ignored += len(lost)
     tally.updated += (len(old) - old.null_count) - (len(lost) - lost.null_count)
     tally.deleted += old.null_count - lost.null_count
     places = pc.indices_nonzero(changes.row.is_valid()).cast(pa.int32())

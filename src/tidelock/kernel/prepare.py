@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as pt
 
 from tidelock.base.errors import InvalidInput, Unsupported
 from tidelock.kernel.custom import folded_by
@@ -56,6 +57,7 @@ def keyed(rows: pa.Table, rule: PrepareRule) -> pa.Table:
 
     Raises: `InvalidInput`.
     """
+    rows = _with_scales(rows, rule)
     keys = record_keys(rows, rule.keys)
     if rule.anywhere:
         paths = pa.nulls(rows.num_rows, pa.string())
@@ -147,6 +149,24 @@ def _merged_partition(merger: Merger, rows: pa.Table) -> pa.Table:
     done = folded_by(merger, layers, rows.schema)
     order = pc.index_in(keys.unique(), value_set=done.keys)
     return done.rows.take(done.row.take(order).drop_null())
+
+
+def _with_scales(rows: pa.Table, rule: PrepareRule) -> pa.Table:
+    """Return the rows with the table's scale of decimals that are keys: it shows in their text."""
+    for name in (*rule.keys.keys, *rule.keys.partitions):
+        at, mine = rule.schema.get_field_index(name), rows.schema.get_field_index(name)
+        if at < 0 or mine < 0:
+            continue
+        wanted, found = rule.schema.field(at).type, rows.schema.field(mine).type
+        if pt.is_decimal(wanted) and pt.is_decimal(found) and wanted.scale != found.scale:
+            try:
+                column = rows.column(mine).cast(wanted)
+            except pa.ArrowInvalid as error:
+                raise InvalidInput(
+                    f"{rule.where}: column {name} does not fit {wanted}: {error}"
+                ) from error
+            rows = rows.set_column(mine, name, column)
+    return rows
 
 
 def _refuse_nulls(rows: pa.Table, rule: PrepareRule) -> None:

@@ -27,7 +27,8 @@ class FileResult:
 
     `replaced_base` is the name of the base file it takes the place of. `min_key` and `max_key`
     bound the record keys in it. `written_keys` are those that were inserted, None when there are
-    more than `KEYS_INLINE_MAX`. `announced` is what its marker says of it.
+    more than `KEYS_INLINE_MAX`. `announced` is what its marker says of it. `ignored` counts rows
+    that lost to stored ones by their ordering value.
     """
 
     stat: WriteStat
@@ -39,3 +40,4 @@ class FileResult:
     max_key: str | None = None
     written_keys: tuple[str, ...] | None = ()
     announced: IoType = IoType.CREATE
+    ignored: int = 0

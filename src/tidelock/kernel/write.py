@@ -94,7 +94,7 @@ def merge_base(
         changes = folded(layers, schema)
         patched = patched_base(store, ctx, piece, changes, slot=slot, tally=tally)
         if patched is not None:
-            return _merged(piece, patched, merged_stat(piece, patched, tally), tally.inserted_keys)
+            return _merged(piece, patched, merged_stat(piece, patched, tally), tally)
     stored = stored_slice(store, piece, schema, ctx.rule)
     if ctx.rule.mode is not MergeMode.CUSTOM:
         batches = laid_over(
@@ -106,7 +106,7 @@ def merge_base(
         merger = ctx.rule.merger
         batches = laid_over_by(merger, stored.batches, layers, schema=schema, tally=tally)
     written = _written(store, ctx, piece, slot, batches)
-    return _merged(piece, written, merged_stat(piece, written, tally), tally.inserted_keys)
+    return _merged(piece, written, merged_stat(piece, written, tally), tally)
 
 
 def concat_base(
@@ -123,7 +123,7 @@ def concat_base(
     written = _written(store, ctx, piece, slot, chain(stored.batches, [fresh]))
     keys = fitted.column(RECORD_KEY).combine_chunks()
     tally = Tally(inserted=len(keys), inserted_keys=keys)
-    return _merged(piece, written, merged_stat(piece, written, tally), keys)
+    return _merged(piece, written, merged_stat(piece, written, tally), tally)
 
 
 def rewrite_base(
@@ -143,7 +143,7 @@ def rewrite_base(
     if written is None:
         written = _written(store, ctx, piece, slot, stored.batches)
     stat = compacted_stat(piece, written, stored)
-    return _merged(piece, written, stat, pa.array([], pa.string()))
+    return _merged(piece, written, stat, Tally())
 
 
 def append_log(
@@ -217,9 +217,8 @@ def _written(
         return writer.finish()
 
 
-def _merged(
-    piece: FileSlice, written: BaseWritten, stat: WriteStat, inserted: pa.Array
-) -> FileResult:
+def _merged(piece: FileSlice, written: BaseWritten, stat: WriteStat, tally: Tally) -> FileResult:
+    inserted = tally.inserted_keys
     return FileResult(
         stat,
         piece.partition,
@@ -230,4 +229,5 @@ def _merged(
         max_key=written.max_key,
         written_keys=tuple(inserted.to_pylist()) if len(inserted) <= KEYS_INLINE_MAX else None,
         announced=IoType.CREATE if piece.base is None else IoType.MERGE,
+        ignored=tally.ignored,
     )

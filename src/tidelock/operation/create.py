@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from tidelock.operation import options as o
 from tidelock.operation.settings import INDEX_OPTIONS
 from tidelock.table.keys import KeyRule, partition_paths, record_keys
 from tidelock.table.properties import (
+    BASE_FORMAT,
     KeyGenerator,
     MergeMode,
     TableProperties,
@@ -39,33 +41,27 @@ _CREATED: Final = (
     KeyGenerator.TIMESTAMP,
 )
 _TIME_SETTINGS: Final = "hoodie.keygen.timebased."
+_OF_STATEMENTS: Final = ("SqlKeyGenerator", "MergeIntoKeyGenerator")
+"""Classes by which Hudi's SQL wraps a table's own key generator."""
+
+_CHANGEABLE: Final = frozenset({BASE_FORMAT, *(key.key for key in INDEX_OPTIONS)})
+"""Properties that are no part of what a table is; the index is checked where it is chosen."""
 
 
-def table_properties(
-    uri: str,
-    schema: pa.Schema,
-    *,
-    key: Names,
-    ordering: Names,
-    partition_by: Names,
-    table_type: str | None,
-    version: int | None,
-    name: str | None,
-    options: Mapping[str, object],
-) -> TableProperties:
-    """Return the properties of a table to create; arguments win over options.
+def table_properties(uri: str, schema: pa.Schema, options: Mapping[str, object]) -> TableProperties:
+    """Return the properties of a table to create.
 
     Raises: `InvalidInput` for columns that are not there or cannot be keys, `ConfigInvalid`,
     `Unsupported`.
     """
-    keys = _chosen(key, o.RECORD_KEY_FIELDS, options)
-    partitions = _chosen(partition_by, o.PARTITION_PATH_FIELDS, options)
-    order = _chosen(ordering, o.ORDERING, options)
+    keys = o.RECORD_KEY_FIELDS.value(options) or ()
+    partitions = o.PARTITION_PATH_FIELDS.value(options) or ()
+    order = o.ORDERING.value(options) or ()
     if not keys:
         raise InvalidInput(
             "a table needs a record key", hint='give key="id", or several columns as a list'
         )
-    named = name or o.TABLE_NAME.value(options) or _name_of(uri)
+    named = o.TABLE_NAME.value(options) or _name_of(uri)
     for role, columns in (("record key", keys), ("partition", partitions), ("ordering", order)):
         _check_columns(role, columns, schema)
     stored = storable(schema, table=named)
@@ -75,8 +71,8 @@ def table_properties(
     properties = new_properties(
         named,
         database=o.DATABASE_NAME.required(options),
-        table_type=_member(TableType, table_type or o.TABLE_TYPE.required(options), o.TABLE_TYPE),
-        version=version or o.TABLE_VERSION.required(options),
+        table_type=_member(TableType, o.TABLE_TYPE.required(options), o.TABLE_TYPE),
+        version=o.TABLE_VERSION.required(options),
         record_keys=keys,
         partition_fields=partitions,
         ordering_fields=order,
@@ -89,6 +85,38 @@ def table_properties(
     )
     _check_keys(stored, properties)
     return properties
+
+
+def with_arguments(
+    options: Mapping[str, object],
+    *,
+    key: Names,
+    ordering: Names,
+    partition_by: Names,
+    table_type: str | None,
+    version: int | None,
+    name: str | None,
+) -> dict[str, object]:
+    """Return the options with what a user gives as arguments, which win over them."""
+    given: tuple[tuple[ConfigKey[Any], object], ...] = (
+        (o.RECORD_KEY_FIELDS, _joined(key)),
+        (o.ORDERING, _joined(ordering)),
+        (o.PARTITION_PATH_FIELDS, _joined(partition_by)),
+        (o.TABLE_TYPE, table_type),
+        (o.TABLE_VERSION, version),
+        (o.TABLE_NAME, name),
+    )
+    found = dict(options)
+    for option, value in given:
+        if value is not None:
+            for alias in option.aliases:
+                found.pop(alias, None)
+            found[option.key] = value
+    return found
+
+
+def _joined(names: Names) -> str | None:
+    return names if names is None or isinstance(names, str) else ",".join(names)
 
 
 def user_schema(schema: object) -> pa.Schema:
@@ -110,12 +138,88 @@ def user_schema(schema: object) -> pa.Schema:
     return without_meta(found)
 
 
-def _chosen(
-    given: Names, key: ConfigKey[tuple[str, ...]], options: Mapping[str, object]
-) -> tuple[str, ...]:
-    if given is None:
-        return key.value(options) or ()
-    return (given,) if isinstance(given, str) else tuple(given)
+def check_identity(known: TableProperties, options: Mapping[str, object]) -> None:
+    """Refuse options that say that a table is another than it is, as Hudi does.
+
+    Only what is given counts, and every spelling of it. Raises: `ConfigInvalid` naming each option,
+    the table's value and the given one.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    conflicts: list[tuple[str, str, object]] = []
+    claimed: set[str] = set()
+    for key, value, same in _claims(known):
+        claimed.update((key.key, *key.aliases))
+        conflicts += [
+            (name, value, given[name])
+            for name in (key.key, *key.aliases)
+            if name in given and not same(key.value({key.key: given[name]}))
+        ]
+    conflicts += [
+        (name, known.values[name], given[name])
+        for name in sorted(given.keys() & known.values.keys() - claimed - _CHANGEABLE)
+        if not _same_text(known.values[name], str(given[name]))
+    ]
+    if conflicts:
+        shown = "; ".join(f"{name} is {value!r}, given {said!r}" for name, value, said in conflicts)
+        raise ConfigInvalid(
+            f"{known.where}: the options contradict the table: {shown}",
+            hint="leave them out, or give the table's values; what a table is, is decided when it"
+            " is created",
+        )
+
+
+def _claims(
+    known: TableProperties,
+) -> Iterator[tuple[ConfigKey[Any], str, Callable[[Any], bool]]]:
+    """Yield each option that says what a table is, the table's value, and what agrees with it."""
+    parts = known.partition_fields if known.is_partitioned else ()
+    generator = known.key_generator
+    yield o.RECORD_KEY_FIELDS, ",".join(known.record_keys), known.record_keys.__eq__
+    yield o.PARTITION_PATH_FIELDS, ",".join(parts), lambda said: _plain_fields(said) == parts
+    yield o.ORDERING, ",".join(known.ordering_fields), known.ordering_fields.__eq__
+    for key, value in (
+        (o.TABLE_NAME, known.name),
+        (o.TABLE_TYPE, known.type.value),
+        (o.RECORD_MERGE_MODE, known.merge_mode.value),
+    ):
+        yield key, value, partial(_same_text, value)
+    if known.database:
+        yield o.DATABASE_NAME, known.database, partial(_same_text, known.database)
+    yield o.TABLE_VERSION, str(known.version), known.version.__eq__
+    yield o.KEY_GENERATOR_TYPE, generator.value, partial(_is_type_of, generator)
+    yield o.KEY_GENERATOR_CLASS, generator.value, partial(_is_class_of, generator)
+    yield o.HIVE_STYLE_PARTITIONS, str(known.hive_style).lower(), known.hive_style.__eq__
+    yield o.URL_ENCODED_PARTITIONS, str(known.url_encode).lower(), known.url_encode.__eq__
+
+
+def _same_text(value: str, said: str) -> bool:
+    return value.strip().lower() == said.strip().lower()
+
+
+def _plain_fields(said: Sequence[str]) -> tuple[str, ...]:
+    """Return partition columns without the kind that a custom key generator appends."""
+    return tuple(field.partition(":")[0] for field in said)
+
+
+def _is_type_of(generator: KeyGenerator, said: str) -> bool:
+    return (_generator_named(said) or KeyGenerator.OTHER) is generator
+
+
+def _is_class_of(generator: KeyGenerator, said: str) -> bool:
+    short = said.rpartition(".")[2]
+    if short in _OF_STATEMENTS:
+        return True
+    if generator in _CREATED:
+        return _GENERATORS.get(_plain_class(short)) is generator
+    return _plain_class(short) not in _GENERATORS
+
+
+def _generator_named(said: str) -> KeyGenerator | None:
+    return KeyGenerator.__members__.get(said.removesuffix("_AVRO"))
+
+
+def _plain_class(short: str) -> str:
+    return short.removesuffix("Avro").replace("AvroKey", "Key")
 
 
 def _check_columns(role: str, columns: Sequence[str], schema: pa.Schema) -> None:
@@ -137,13 +241,13 @@ def _check_keys(schema: pa.Schema, properties: TableProperties) -> None:
 def _generator(options: Mapping[str, object], times: Mapping[str, str]) -> KeyGenerator | None:
     named = o.KEY_GENERATOR_TYPE.value(options)
     if named:
-        found = KeyGenerator.__members__.get(named.removesuffix("_AVRO"))
+        found = _generator_named(named)
     else:
         class_name = o.KEY_GENERATOR_CLASS.value(options)
         if not class_name:
             return KeyGenerator.TIMESTAMP if times else None
-        short = class_name.rpartition(".")[2].removesuffix("Avro").replace("AvroKey", "Key")
-        found, named = _GENERATORS.get(short), class_name
+        short = class_name.rpartition(".")[2]
+        found, named = _GENERATORS.get(_plain_class(short)), class_name
     if found not in _CREATED:
         raise Unsupported(
             f"the key generator {named} is not supported",

@@ -9,9 +9,15 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from tidelock.base.errors import InvalidInput
+from tidelock.operation.options import NULL_FOR_MISSING
 from tidelock.table.keys import KeyRule
-from tidelock.table.schema.evolution import evolved
-from tidelock.table.schema.meta import META_COLUMNS
+from tidelock.table.schema.evolution import (
+    Evolution,
+    EvolutionRule,
+    evolved,
+    missing_columns,
+)
+from tidelock.table.schema.meta import IS_DELETED, META_COLUMNS
 
 _ACCEPTED: Final = (
     "give an Arrow table, record batch or reader, a pandas or polars frame, or a list of"
@@ -134,29 +140,74 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _typed_nulls(table: pa.Table, known: pa.Schema) -> pa.Table:
-    """Give columns of nothing but nulls the table's type; leave out those it does not have."""
+    """Give columns of nothing but nulls the table's type; others have none until they get one."""
     for field in list(table.schema):
         if not pt.is_null(field.type):
             continue
         index, at = known.get_field_index(field.name), table.column_names.index(field.name)
-        if index < 0:
-            table = table.remove_column(at)
-        else:
+        if index >= 0:
             column = pa.nulls(table.num_rows, known.field(index).type)
             table = table.set_column(at, known.field(index).with_nullable(nullable=True), column)
     return table
 
 
-def evolved_schema(known: pa.Schema, incoming: pa.Schema, *, where: str) -> pa.Schema:
+def evolved_schema(
+    known: pa.Schema, incoming: pa.Schema, rule: EvolutionRule, *, where: str
+) -> pa.Schema:
     """Return the table's schema after rows of `incoming` come. Raises: `InvalidInput`."""
     offered = pa.schema(
         # Whether a column may be null is the table's to say; frames call every column nullable.
-        [pa.field(f.name, f.type, nullable=_may_be_null(known, f.name)) for f in incoming]
+        [
+            pa.field(f.name, f.type, nullable=_may_be_null(known, f.name))
+            for f in incoming
+            # A column of nothing but nulls has no type that the table could take over.
+            if f.name in known.names or not pt.is_null(f.type)
+        ]
     )
     try:
-        return evolved(known, offered)
+        return evolved(known, offered, rule if known.names else None)
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def without_missing(
+    found: pa.Schema,
+    incoming: pa.Schema,
+    rule: EvolutionRule,
+    *,
+    ordered_by: Sequence[str],
+    null_for_missing: bool,
+    where: str,
+) -> pa.Schema:
+    """Return the schema under which rows that lack some of its columns can be written.
+
+    Only with `null_for_missing` can they be, as in Hudi: those columns are then null, and columns
+    that were never null may be from now on. Raises: `InvalidInput` naming the missing columns.
+    """
+    if not all(_has(incoming, name) for name in rule.fixed):
+        return found  # making keys names the column
+    lost = next((name for name in ordered_by if not _has(incoming, name)), None)
+    if lost is not None:
+        raise InvalidInput(
+            f"{where}: the rows have no column {lost}, by which the table decides between versions"
+            " of a row",
+            hint=f"give every row its {lost}",
+        )
+    missing = [name for name in missing_columns(found, incoming) if name != IS_DELETED]
+    if missing and not null_for_missing:
+        raise InvalidInput(
+            f"{where}: the rows have no column {', '.join(missing)}",
+            hint=f"give all columns of the table, or set {NULL_FOR_MISSING.key}=true to write null"
+            " to them, also over values that are there",
+        )
+    if rule.mode is Evolution.STRICT:
+        return found
+    relaxed = [field.with_nullable(field.nullable or field.name in missing) for field in found]
+    return pa.schema(relaxed)
+
+
+def _has(schema: pa.Schema, name: str) -> bool:
+    return name in schema.names or name.partition(".")[0] in schema.names
 
 
 def _may_be_null(known: pa.Schema, name: str) -> bool:

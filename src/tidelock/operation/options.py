@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from tidelock.base.config import ConfigKey, boolean, declare, declared, unknown_keys
 from tidelock.base.errors import ConfigInvalid
+from tidelock.table.schema.evolution import EVOLUTION_OPTION
 
 logger = logging.getLogger(__name__)
 
@@ -230,6 +231,21 @@ BULK_PARALLELISM = _option(
     int,
     "least number of files that a bulk insert spreads a flat table over; 0: by size alone",
     default=0,
+)
+SCHEMA_EVOLUTION = _option(
+    "Writes",
+    EVOLUTION_OPTION,
+    str.lower,
+    "what rows may change of the table's schema: strict (nothing), add (columns are added) or widen"
+    " (and numeric types are widened); keys and partition columns keep their type",
+    default="widen",
+)
+NULL_FOR_MISSING = _option(
+    "Writes",
+    "hoodie.write.set.null.for.missing.columns",
+    boolean,
+    "write null to columns of the table that rows do not have; otherwise such rows are refused",
+    default=False,
 )
 FILE_BYTES = _option(
     "Files",

@@ -13,6 +13,7 @@ from tidelock.kernel.context import BloomSettings, FileSettings, LogFormat
 from tidelock.kernel.lookup import IndexKind
 from tidelock.operation import options as o
 from tidelock.table.properties import TableProperties
+from tidelock.table.schema.evolution import Evolution, EvolutionRule
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -69,6 +70,8 @@ class WriteSettings:
     sort_columns: tuple[str, ...]
     conflict_retries: int
     rebase_rounds_max: int
+    evolution: EvolutionRule
+    null_for_missing: bool
 
     @classmethod
     def read(cls, options: Mapping[str, object], properties: TableProperties) -> WriteSettings:
@@ -108,6 +111,12 @@ class WriteSettings:
             sort_columns=o.SORT_COLUMNS.value(options) or (),
             conflict_retries=o.RETRIES_ON_CONFLICT.required(options),
             rebase_rounds_max=_positive(o.REBASE_ROUNDS_MAX, options),
+            evolution=EvolutionRule(
+                _one_of(Evolution, o.SCHEMA_EVOLUTION, options),
+                fixed=(*properties.record_keys, *properties.partition_fields),
+                ordering=properties.ordering_fields,
+            ),
+            null_for_missing=o.NULL_FOR_MISSING.required(options),
         )
 
 

@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from tidelock.base.clock import Clock
+from tidelock.base.config import check_values
 from tidelock.base.errors import ConfigInvalid, Conflict, InvalidInput
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.engine.local import LocalEngine
 from tidelock.engine.local_write import LocalWriter
 from tidelock.kernel.merge import Merger
-from tidelock.operation.create import Names, table_properties, user_schema
+from tidelock.operation.create import Names, table_properties, user_schema, with_arguments
 from tidelock.operation.frames import (
     frame_keys,
     is_frame,
@@ -131,26 +132,29 @@ class Table(TableReads):
         key, or several; `ordering` the column whose larger value wins between rows of one key;
         `partition_by` the columns that make folders. `type` is `COPY_ON_WRITE`, which is the
         default, or `MERGE_ON_READ`; `version` 9 or 8. What is not given is taken from `options`,
-        which have Hudi's names. With `exist_ok` a table that is there already is opened.
+        which have Hudi's names. With `exist_ok` a table that is there already is opened, unless it
+        is another than what is asked for. What is refused leaves nothing behind.
 
             tl.Table.create("s3://lake/orders", schema, key="id", ordering="ts")
 
         Raises: `Conflict` if there is a table already, `InvalidInput`, `ConfigInvalid`,
         `Unsupported`, and what `open` raises.
         """
-        store, chosen = _opened(uri, settings, options)
+        given = with_arguments(
+            {**(settings or {}), **(options or {})},
+            key=key,
+            ordering=ordering,
+            partition_by=partition_by,
+            table_type=type,
+            version=version,
+            name=name,
+        )
+        columns = user_schema(schema)
+        store, chosen = _opened(uri, given, None)
         try:
-            properties = table_properties(
-                store.uri,
-                user_schema(schema),
-                key=key,
-                ordering=ordering,
-                partition_by=partition_by,
-                table_type=type,
-                version=version,
-                name=name,
-                options=chosen,
-            )
+            properties = table_properties(store.uri, columns, chosen)
+            # Everything that a first write would refuse is refused before there is a table.
+            table_writer(LocalWriter(store), store, properties, chosen, merger=merger).close()
             try:
                 create_properties(store, properties, patience=Patience())
             except Conflict:
@@ -433,6 +437,7 @@ class Table(TableReads):
                 clock=self._clock,
                 ids=self._ids,
             )
+            self._writer.snapshot = self._seen
         return self._writer
 
     def _write(
@@ -462,4 +467,5 @@ def _opened(
 ) -> tuple[ObjectStore, dict[str, object]]:
     chosen = {**(settings or {}), **(options or {})}
     check_options(chosen)
+    check_values(chosen)
     return open_store(uri, chosen), chosen

@@ -11,7 +11,14 @@ from typing import assert_never
 import pyarrow as pa
 
 from tidelock.base.clock import Clock
-from tidelock.base.errors import Conflict, NotFound, OutcomeUnknown, Unavailable, Unsupported
+from tidelock.base.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+    Unsupported,
+)
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.base.outcome import Unknown
 from tidelock.engine.contract import Doomed, Tagged, TagRule, WriteEngine, WritePlan
@@ -31,13 +38,15 @@ from tidelock.operation.attempts import (
     planned_footprint,
     wanted,
 )
+from tidelock.operation.create import check_identity
 from tidelock.operation.drafting import commit_draft, with_replaced
-from tidelock.operation.inputs import evolved_schema
+from tidelock.operation.inputs import evolved_schema, without_missing
 from tidelock.operation.job import Job
 from tidelock.operation.keycheck import keep_their_order, logs_of, shares_no_key
 from tidelock.operation.moment import Moment
 from tidelock.operation.observing import writing
 from tidelock.operation.placing import Placed, Placing
+from tidelock.operation.reads import snapshot_now
 from tidelock.operation.report import WriteReport, counted, repeated_report
 from tidelock.operation.settings import WriteSettings
 from tidelock.operation.view import TableView, load_view
@@ -48,10 +57,12 @@ from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import KEY as PROPERTIES
 from tidelock.table.schema.avro import arrow_schema, avro_schema, parse_schema, render_schema
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.txn.config import Mode
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
 from tidelock.txn.fold import already_applied
+from tidelock.txn.metadata_table import check_not_refused
 from tidelock.txn.strategy import Strategy
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
@@ -84,6 +95,8 @@ class TableWriter:
     ids: IdSource = field(default_factory=SystemIds)
     services: ServiceEngine | None = None
     """What runs table services; threads of this process without one."""
+    snapshot: TableSnapshot | None = None
+    """The table as a reader saw it; what is refused before the ledger is looked at, is by that."""
     _view: TableView | None = None
     _schema: SchemaNow | None = None
 
@@ -100,10 +113,12 @@ class TableWriter:
         return report
 
     def _write(self, job: Job, engine: WriteEngine | None) -> WriteReport:
-        self.begin_table()
         kept = Kept(engine or self.engine)
         rounds = conflicts = 0
         try:
+            if self._view is None:
+                self._check_first(job, kept)
+            self.begin_table()
             while True:
                 done = self._done_before(job)
                 if done is not None:
@@ -134,6 +149,35 @@ class TableWriter:
         finally:
             kept.release()
 
+    def _check_first(self, job: Job, kept: Kept) -> None:
+        """Refuse a write that cannot be before the first look at the ledger adds anything to it.
+
+        Who comes to a table that others wrote enters their commits there, so a write that was
+        refused would otherwise leave a table of theirs with a ledger.
+        """
+        check_not_refused(self.transactions)
+        if job.rows is None or job.compute is not None:
+            return
+        for last in (False, True):
+            try:
+                now = self._evolved(job, self._seen_schema(), kept.engine)
+                kept.prepared(job.rows, self._rule(job, now))
+            except InvalidInput:
+                if last:
+                    raise
+                self.snapshot = None  # others may have changed the schema since
+            else:
+                return
+
+    def _seen_schema(self) -> SchemaNow:
+        """Return the table's columns as a reader sees them, without a look at the ledger."""
+        if self.snapshot is None:
+            self.snapshot = snapshot_now(self.store)
+        try:
+            return self._parsed(self.snapshot.schema_json() or "")
+        except Conflict:  # its instants have left the timeline since
+            return self.schema(self.view())
+
     def _done_before(self, job: Job) -> WriteReport | None:
         """Return the report of a write whose mark says that it was applied; saves the work."""
         if job.mark is None:
@@ -156,7 +200,9 @@ class TableWriter:
 
     def columns(self) -> pa.Schema:
         """Return the table's columns as far as is known here."""
-        return self.schema(self._view or self.view()).schema
+        if self._view is None:
+            return self._seen_schema().schema
+        return self.schema(self.view(fresh=False)).schema
 
     def serve(
         self,
@@ -198,7 +244,9 @@ class TableWriter:
 
     def schema(self, view: TableView) -> SchemaNow:
         """Return the table's columns at a view."""
-        avro = view.known_schema()
+        return self._parsed(view.known_schema())
+
+    def _parsed(self, avro: str) -> SchemaNow:
         if self._schema is None or self._schema.avro != avro:
             where = self.store.uri
             parsed = parse_schema(avro, where=where) if avro else None
@@ -273,7 +321,7 @@ class TableWriter:
             # Rows that are only added read nothing. Whatever came since is judged by the commit.
             view = self.view(fresh=rounds > 0 or not self._is_blind(job))
             job = kept.bound(job, view.fold.position, partial(self._moment, view))
-            now = self._evolved(job, self.schema(view), kept.engine)
+            now = self._evolved(job, self.schema(view), kept.engine, rounds)
             prepared = None if job.rows is None else kept.prepared(job.rows, self._rule(job, now))
             crowded = rounds > 0 or self.transactions.is_crowded
             placed = self._placing(kept.engine).place(job, prepared, view, crowded=crowded)
@@ -361,13 +409,26 @@ class TableWriter:
         rule = self._merge_rule()
         return Moment(self.store, slices, self.schema(view).schema, rule, self.properties)
 
-    def _evolved(self, job: Job, known: SchemaNow, engine: WriteEngine) -> SchemaNow:
+    def _evolved(
+        self, job: Job, known: SchemaNow, engine: WriteEngine, rounds: int = 0
+    ) -> SchemaNow:
         if job.rows is None or job.deletes:
             return known
         incoming = engine.schema(job.rows)
         if job.tombstones:
             incoming = pa.schema([field for field in incoming if field.name != TOMBSTONE])
-        found = evolved_schema(known.schema, incoming, where=self.store.uri)
+        rule, where = self.settings.evolution, self.store.uri
+        found = evolved_schema(known.schema, incoming, rule, where=where)
+        if not job.tombstones:
+            found = without_missing(
+                found,
+                incoming,
+                rule,
+                ordered_by=self._merge_rule().ordered_by,
+                # A column that others added while this write went on is no fault of its rows.
+                null_for_missing=self.settings.null_for_missing or rounds > 0,
+                where=where,
+            )
         if known.avro and found.equals(known.schema):
             return known
         avro = avro_schema(found, table=self.properties.name)
@@ -478,6 +539,7 @@ def table_writer(
             f"{store.uri} has no meta columns (hoodie.populate.meta.fields=false)",
             hint="such tables are read here, not written",
         )
+    check_identity(properties, options)
     settings = WriteSettings.read(options, properties)
     transactions = Transactions(store, options, properties=properties, clock=clock, ids=ids)
     buckets = settings.index is IndexKind.BUCKET

@@ -26,17 +26,23 @@ def check_metadata_table(home: Transactions) -> TableProperties:
 
     Raises: `Unsupported` if it has one and is not to be changed.
     """
+    check_not_refused(home)
+    if not home.properties.has_metadata_table:
+        return home.properties
+    return disable_metadata_table(home.store, Patience(clock=home.clock, ids=home.ids))
+
+
+def check_not_refused(home: Transactions) -> None:
+    """Raise `Unsupported` if the table has a metadata table that is not to be disabled."""
     properties = home.properties
-    if not properties.has_metadata_table:
-        return properties
-    if home.settings.metadata_policy is MetadataPolicy.REFUSE:
+    refuses = home.settings.metadata_policy is MetadataPolicy.REFUSE
+    if properties.has_metadata_table and refuses:
         raise Unsupported(
             f"{home.store.uri} has a metadata table ({METADATA_PARTITIONS} ="
             f" {','.join(properties.metadata_partitions)}), which is not updated here, so Java"
             " readers would not see this write",
             hint=f"set {METADATA_POLICY.key}=disable to remove it: readers then list the files",
         )
-    return disable_metadata_table(home.store, Patience(clock=home.clock, ids=home.ids))
 
 
 def disable_metadata_table(store: ObjectStore, patience: Patience) -> TableProperties:

@@ -16,7 +16,6 @@ from tidelock.pipeline.datasource.options import (
     split_metadata,
     split_path,
 )
-from tidelock.table.properties import TableProperties
 from tidelock.tableservice.table import Table
 from tidelock.txn.mark import Mark
 
@@ -77,7 +76,6 @@ def save(
             table.close()
             return None
         if chosen is SaveMode.OVERWRITE:
-            check_same(table.properties, others)
             operation = _overwriting(operation)
     with table:
         report = run(table, operation, frame, others, mark=mark, metadata=metadata)
@@ -155,26 +153,6 @@ def save_mode(mode: str | None) -> SaveMode:
         raise ConfigInvalid(
             f"{mode!r} is no save mode", hint="use append, overwrite, ignore or errorifexists"
         ) from None
-
-
-def check_same(known: TableProperties, options: Mapping[str, object]) -> None:
-    """Refuse options that say that the table is another than it is. Raises: `ConfigInvalid`."""
-    given = {key for key in options if options[key] is not None}
-    claims = (
-        (o.RECORD_KEY_FIELDS, known.record_keys),
-        (o.PARTITION_PATH_FIELDS, known.partition_fields),
-        (o.ORDERING, known.ordering_fields),
-        (o.TABLE_TYPE, known.type.value),
-    )
-    for key, value in claims:
-        if not given & {key.key, *key.aliases}:
-            continue
-        wanted = key.value(options)
-        if wanted != value:
-            raise ConfigInvalid(
-                f"{known.where}: the table has {key.key} = {value}, and the write says {wanted}",
-                hint="leave the option out, or write to another path",
-            )
 
 
 def _overwriting(operation: Operation) -> Operation:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from tidelock.base.errors import Conflict, Unsupported
+from tidelock.base.errors import Conflict, InvalidInput, Unsupported
 from tidelock.engine.spark.schema import arrow_schema_of, spark_schema
 from tidelock.operation.options import check_options
 from tidelock.pipeline.sql.defining import declared
@@ -21,7 +21,7 @@ from tidelock.pipeline.sql.result import reported
 from tidelock.pipeline.sql.statement import Statement, place_of, place_of_word
 from tidelock.pipeline.sql.target import Target
 from tidelock.pipeline.sql.text import mistake, nearest
-from tidelock.table.schema.evolution import widens
+from tidelock.table.schema.evolution import evolved, widens
 
 _FIXED: Final = ("primarykey", "precombinefield", "orderingfields", "type")
 
@@ -100,6 +100,12 @@ def _widened(target: Target, node: exp.AlterColumn) -> StructField:
             f"{name} is {before}, and not all of its values would fit {after}",
             hint="types are widened: int to bigint or double, float to double, and so on",
         )
+    rule = target.table.writer().settings.evolution
+    try:
+        evolved(pa.schema([(name, before)]), pa.schema([(name, after)]), rule)
+    except InvalidInput as error:
+        text = target.statement.text
+        raise mistake(text, place_of(node), error.message, hint=error.hint) from None
     return wanted
 
 

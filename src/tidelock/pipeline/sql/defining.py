@@ -15,8 +15,8 @@ from sqlglot.tokenizer_core import TokenType
 from tidelock.base.errors import Conflict, InvalidInput, NotFound, Unsupported
 from tidelock.engine.spark.schema import arrow_schema_of, spark_schema
 from tidelock.operation import options as o
+from tidelock.operation.create import check_identity
 from tidelock.operation.report import WriteReport
-from tidelock.pipeline.datasource.writing import check_same
 from tidelock.pipeline.sql.catalog import MANAGED, PROVIDERS, Catalog, Entry
 from tidelock.pipeline.sql.reading import Sources, write_options
 from tidelock.pipeline.sql.references import name_parts
@@ -268,7 +268,7 @@ def _check_known(table: Table, schema: StructType, wanted: _Wanted, *, filled: b
     if filled:
         table.close()
         raise Conflict(f"{table.uri} is a table already", hint="INSERT INTO it instead")
-    check_same(table.properties, {k: v for k, v in wanted.options.items() if k in wanted.given})
+    check_identity(table.properties, {k: v for k, v in wanted.options.items() if k in wanted.given})
     offered: pa.Schema = arrow_schema_of(schema)
     for column in offered:
         if column.name not in table.schema.names:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
 from tidelock.base.errors import Unsupported
+from tidelock.operation.options import SCHEMA_EVOLUTION
 from tidelock.pipeline.sql import inserting
 from tidelock.pipeline.sql.altering import alter, truncate, unset, unset_names
 from tidelock.pipeline.sql.catalog import Catalog
@@ -28,6 +29,7 @@ from tidelock.pipeline.sql.result import frame_of_rows
 from tidelock.pipeline.sql.statement import Statement, read
 from tidelock.pipeline.sql.target import Target
 from tidelock.pipeline.sql.text import Span
+from tidelock.table.schema.evolution import Evolution
 
 Plain = Callable[..., DataFrame]
 """How Spark itself carries out a statement."""
@@ -111,11 +113,15 @@ class _Work:
         return self._changed(node)
 
     def _changed(self, node: exp.Table) -> DataFrame:
-        statement, extra = filled(self.statement, self.args), None
+        statement = filled(self.statement, self.args)
+        extra: dict[str, object] | None = None
         tree = statement.tree
         if isinstance(tree, exp.Insert):
             entry = self.catalog.required(name_parts(node))
             extra = inserting.insert_options(write_options(self.spark, entry))
+        elif isinstance(tree, exp.Alter):
+            # The setting is about rows that happen not to fit; a statement says what it changes.
+            extra = {SCHEMA_EVOLUTION.key: Evolution.WIDEN.value}
         target = Target.open(self.spark, statement, self.catalog, node, extra)
         try:
             match tree:

@@ -316,14 +316,15 @@ class Streamer:
 
     def _check_schema(self, table: Table, found: Read) -> None:
         """Refuse rows that the table's schema cannot take, and name every column that differs."""
-        known, problems = table.writer().columns(), []
+        writer, problems = table.writer(), []
+        known, rule = writer.columns(), writer.settings.evolution
         for column in found.schema:
             index = known.get_field_index(column.name)
             if index < 0:
                 continue
             try:
                 one = pa.schema([known.field(index)])
-                evolved_schema(one, pa.schema([column]), where=column.name)
+                evolved_schema(one, pa.schema([column]), rule, where=column.name)
             except InvalidInput as error:
                 problems.append(error.message)
         if problems:

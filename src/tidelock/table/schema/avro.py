@@ -44,7 +44,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 
-_DECIMAL128_DIGITS = 38
+DECIMAL_DIGITS_MAX = 38
 """Spark, Avro and Arrow's decimal128 agree on this bound."""
 
 
@@ -145,7 +145,7 @@ def split_nullable(avro: AvroType) -> tuple[AvroType, bool]:
 
 
 def _decimal(precision: int, scale: int) -> pa.DataType:
-    if precision > _DECIMAL128_DIGITS:
+    if precision > DECIMAL_DIGITS_MAX:
         return pa.decimal256(precision, scale)
     return pa.decimal128(precision, scale)
 
@@ -204,7 +204,7 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> AvroType:
         return simple
     if pt.is_dictionary(kind):
         return _avro_type(kind.value_type, name, namespace)
-    if pt.is_decimal(kind):
+    if pt.is_decimal(kind) and kind.precision <= DECIMAL_DIGITS_MAX:
         return _fixed(_decimal_bytes(kind.precision), name, namespace) | {
             "logicalType": "decimal",
             "precision": kind.precision,
@@ -218,9 +218,12 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> AvroType:
         return {"type": "array", "items": _optional(kind.value_field, name, namespace)}
     if pt.is_map(kind) and _simple(kind.key_type) == "string":
         return {"type": "map", "values": _optional(kind.item_field, name, namespace)}
+    path = f"{namespace}.{name}".partition("_record.")[2] or name
     raise InvalidInput(
-        f"column {namespace.partition('_record.')[2] or name}: {kind} has no Avro type",
-        hint="cast it to a string, a number, a decimal, a date, a timestamp or a nested type",
+        f"column {path}: {kind} has no Avro type that every reader knows",
+        hint="cast it to a string, a number, a decimal of at most"
+        f" {DECIMAL_DIGITS_MAX} digits, a date, a timestamp, a time in milli- or microseconds, or a"
+        " nested type",
     )
 
 
@@ -240,9 +243,9 @@ def _simple(kind: pa.DataType) -> AvroType | None:
         return {"type": "int", "logicalType": "date"}
     if pt.is_timestamp(kind):
         return {"type": "long", "logicalType": "timestamp-micros"}
-    if pt.is_time32(kind):
+    if kind == pa.time32("ms"):
         return {"type": "int", "logicalType": "time-millis"}
-    if pt.is_time64(kind):
+    if kind == pa.time64("us"):
         return {"type": "long", "logicalType": "time-micros"}
     return None
 
