@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -74,9 +75,11 @@ def test_an_option_that_contradicts_the_table_is_refused(
 ) -> None:
     uri = orders(tmp_path)
     before = files(tmp_path)
-    with tl.Table.open(uri, options={name: value}) as table:
-        with pytest.raises(ConfigInvalid, match="the options contradict the table") as raised:
-            table.upsert(ROWS)
+    with (
+        tl.Table.open(uri, options={name: value}) as table,
+        pytest.raises(ConfigInvalid, match="the options contradict the table") as raised,
+    ):
+        table.upsert(ROWS)
     assert f"{name} is '" in raised.value.message
     assert f"given {value!r}" in raised.value.message
     assert files(tmp_path) == before
@@ -91,14 +94,16 @@ def test_every_contradiction_is_named_at_once(tmp_path: Path) -> None:
 
 def test_an_existing_table_is_not_taken_for_another(tmp_path: Path) -> None:
     uri = orders(tmp_path)
-    same = {"key": "id", "ordering": "ts", "partition_by": "region", "exist_ok": True}
+    same: dict[str, Any] = {"key": "id", "ordering": "ts", "partition_by": "region"}
+    same["exist_ok"] = True
     tl.Table.create(uri, SCHEMA, **same).close()
-    for other in (
+    others: list[dict[str, Any]] = [
         {"key": "ts"},
         {"ordering": "id"},
         {"partition_by": []},
         {"type": "MERGE_ON_READ"},
-    ):
+    ]
+    for other in others:
         with pytest.raises(ConfigInvalid, match="contradict the table"):
             tl.Table.create(uri, SCHEMA, **{**same, **other})
 

@@ -182,18 +182,22 @@ def test_a_missing_column_that_was_never_null_may_be_from_then_on(tmp_path: Path
             {"id": "b", "v": None},
         ]
     strict = {**nulls, "tidelock.schema.evolution": "strict"}
-    with tl.Table.create(str(tmp_path / "s"), schema, key="id", options=strict) as table:
-        with pytest.raises(InvalidInput, match="column v is null"):
-            table.upsert(pa.table({"id": ["b"]}))
+    with (
+        tl.Table.create(str(tmp_path / "s"), schema, key="id", options=strict) as table,
+        pytest.raises(InvalidInput, match="column v is null"),
+    ):
+        table.upsert(pa.table({"id": ["b"]}))
 
 
 def test_a_missing_field_of_a_struct_is_a_missing_column(tmp_path: Path) -> None:
     schema = pa.schema(
         [("id", pa.string()), ("s", pa.struct([("a", pa.int64()), ("b", pa.int64())]))]
     )
-    with tl.Table.create(str(tmp_path / "t"), schema, key="id") as table:
-        with pytest.raises(InvalidInput, match=r"no column s\.b"):
-            table.upsert(pa.table({"id": ["x"], "s": [{"a": 1}]}))
+    with (
+        tl.Table.create(str(tmp_path / "t"), schema, key="id") as table,
+        pytest.raises(InvalidInput, match=r"no column s\.b"),
+    ):
+        table.upsert(pa.table({"id": ["x"], "s": [{"a": 1}]}))
 
 
 def test_the_mark_of_deleted_rows_may_be_missing() -> None:
