@@ -116,7 +116,11 @@ def with_arguments(
 
 
 def _joined(names: Names) -> str | None:
-    return names if names is None or isinstance(names, str) else ",".join(names)
+    if names is None or isinstance(names, str):
+        return names
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(f"{names!r} is no column", hint='give "id", or several: ["id", "day"]')
+    return ",".join(names)
 
 
 def user_schema(schema: object) -> pa.Schema:

@@ -35,7 +35,8 @@ def row_filter(given: Filter, schema: pa.Schema) -> RowFilter:
     """Return the filter that a user gave. Raises: `InvalidInput`."""
     if isinstance(given, pc.Expression):
         return RowFilter.of(given, schema)
-    conditions: list[Any] = [given] if _is_condition(given) else list(given)
+    several = isinstance(given, Collection) and not isinstance(given, str)
+    conditions: list[Any] = [given] if _is_condition(given) else list(given) if several else []
     if not conditions or not all(_is_condition(each) for each in conditions):
         raise InvalidInput(
             f"{given!r} is no filter",

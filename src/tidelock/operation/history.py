@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from tidelock.base.errors import InvalidInput
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.archive import ArchivedInstant
 from tidelock.table.timeline.container import decode
@@ -37,8 +38,10 @@ class HistoryEntry:
 def history(snapshot: TableSnapshot, limit: int | None = None) -> tuple[HistoryEntry, ...]:
     """Return the last `limit` completed actions (all with None), newest request first.
 
-    Raises: `DataCorrupt`.
+    Raises: `InvalidInput`, `DataCorrupt`.
     """
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise InvalidInput(f"limit = {limit!r} is no number of actions", hint="give 0 or more")
     return tuple(islice(_entries(snapshot), limit))
 
 

@@ -18,6 +18,8 @@ from tidelock.table.schema.evolution import (
     missing_columns,
 )
 from tidelock.table.schema.meta import IS_DELETED, META_COLUMNS
+from tidelock.table.snapshot import EVOLVED_SCHEMA_KEY
+from tidelock.table.timeline.metadata import SCHEMA_KEY
 
 _ACCEPTED: Final = (
     "give an Arrow table, record batch or reader, a pandas or polars frame, or a list of"
@@ -51,15 +53,43 @@ def _converted(data: object, known: pa.Schema) -> pa.Table:
             return _from_dictionaries(data, known)
         if isinstance(data, Mapping):
             return pa.table(dict(data))
+        if type(data).__module__.partition(".")[0] == "pandas":
+            return _from_pandas(data)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(data).read_all()
         if hasattr(data, "to_arrow"):
             return data.to_arrow()
-        if type(data).__module__.partition(".")[0] == "pandas":
-            return pa.Table.from_pandas(data, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        UnicodeError,
+        OverflowError,
+    ) as error:
         raise InvalidInput(f"the rows cannot be read: {error}", hint=_ACCEPTED) from error
     raise InvalidInput(f"rows cannot be taken from a {type(data).__name__}", hint=_ACCEPTED)
+
+
+def _from_pandas(data: Any) -> pa.Table:
+    """Return a frame's columns, and its index if it has names: others only number the rows."""
+    if not hasattr(data, "columns"):
+        raise InvalidInput("rows cannot be taken from a pandas Series", hint=_ACCEPTED)
+    names = [name for name in data.index.names if name is not None]
+    if len(names) == len(data.index.names):
+        twice = [name for name in names if name in data.columns]
+        if twice:
+            raise InvalidInput(
+                f"{twice[0]!r} is a column and the index of the frame",
+                hint="rename one of them, or drop the index by reset_index(drop=True)",
+            )
+        data = data.reset_index()
+    strange = next((name for name in data.columns if not isinstance(name, str)), None)
+    if strange is not None:
+        raise InvalidInput(
+            f"the frame has the column {strange!r}, whose name is no string",
+            hint="rename it: frame.columns = [...]",
+        )
+    return pa.Table.from_pandas(data, preserve_index=False)
 
 
 def _from_dictionaries(rows: Sequence[Any], known: pa.Schema) -> pa.Table:
@@ -82,7 +112,7 @@ def _column(values: list[Any], name: str, known: pa.Schema) -> pa.Array:
         return typed
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError, OverflowError) as error:
         raise InvalidInput(f"column {name}: {error}", hint="give values of one type") from error
 
 
@@ -95,7 +125,13 @@ def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:
         # Arrow cuts 0.5 to 0 for a column of whole numbers without a word; a cast does not.
         shown = pa.array(values)
         return shown.cast(kind) if _cuts(shown.type, kind) else typed
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        UnicodeError,
+        OverflowError,
+    ):
         return None
 
 
@@ -213,6 +249,28 @@ def _has(schema: pa.Schema, name: str) -> bool:
 def _may_be_null(known: pa.Schema, name: str) -> bool:
     index = known.get_field_index(name)
     return index < 0 or bool(known.field(index).nullable)
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Refuse what cannot go into a commit beside what is there already. Raises: `InvalidInput`."""
+    for name, value in metadata.items():
+        if name in (SCHEMA_KEY, EVOLVED_SCHEMA_KEY):
+            raise InvalidInput(
+                f"metadata has {name!r}, which says the table's schema", hint="use another name"
+            )
+        for text in (name, value):
+            if not isinstance(text, str) or not _is_text(text):
+                raise InvalidInput(
+                    f"metadata has {text!r}, which is no text", hint="give strings of valid Unicode"
+                )
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def key_table(keys: object, rule: KeyRule, known: pa.Schema) -> tuple[pa.Table, bool]:

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import pyarrow as pa
 
@@ -14,11 +15,15 @@ from tidelock.engine.local import Scan
 from tidelock.kernel.basefile import BATCH_ROWS
 from tidelock.kernel.merge import Merger, MergeRule
 from tidelock.operation.filters import Filter, row_filter, without_impossible
+from tidelock.table.filegroup.listing import list_partitions
 from tidelock.table.filegroup.slice import FileSlice
+from tidelock.table.partition import metadata_key
 from tidelock.table.schema.avro import arrow_schema, parse_schema
 from tidelock.table.schema.meta import META_COLUMNS, with_meta, without_meta
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.instant import format_time, query_time
+
+_PARTITIONS_SHOWN: Final = 8
 
 
 def snapshot_scan(
@@ -37,12 +42,15 @@ def snapshot_scan(
 
     Raises: `InvalidInput`, `DataCorrupt`, `Unsupported`.
     """
+    if batch_rows < 1:
+        raise InvalidInput(f"batch_rows = {batch_rows} is not positive", hint="leave it out")
     moment = None if as_of is None else point_in_time(as_of)
     schema = readable_schema(snapshot, moment)
     chosen = chosen_columns(schema, columns, meta_columns=meta_columns, where=snapshot.store.uri)
     check_partitions(snapshot, partitions)
     slices = snapshot.slices(moment, partitions, read_optimized=read_optimized)
     snapshot.check_there(slices, moment, partitions)
+    check_known(snapshot, partitions, {piece.partition for piece in slices})
     rule = MergeRule.of(snapshot.properties, merger=merger)
     _check_schema(snapshot, schema, slices)
     _check_keys(snapshot, slices)
@@ -116,6 +124,8 @@ def chosen_columns(
         return [*lead, *without_meta(schema).names]
     if isinstance(columns, str):
         raise InvalidInput(f"columns = {columns!r} is a string", hint=f"give [{columns!r}]")
+    if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
+        raise InvalidInput(f"columns = {columns!r} is no list of names", hint='give ["id"]')
     if not columns:
         raise InvalidInput("no column was chosen", hint="leave columns out to read all of them")
     for name in columns:
@@ -132,13 +142,49 @@ def chosen_columns(
 
 
 def check_partitions(snapshot: TableSnapshot, partitions: Collection[str] | None) -> None:
-    """Refuse what is no list of partitions. One without rows is no error: it may get some."""
+    """Refuse what is no list of partition paths, or a list for a table without partitions."""
     if isinstance(partitions, str):
         raise InvalidInput(
             f"partitions = {partitions!r} is a string", hint=f"give [{partitions!r}]"
         )
+    if partitions is not None and not isinstance(partitions, Collection):
+        raise InvalidInput(
+            f"partitions = {partitions!r} is no list", hint='give ["day=2024-01-31"]'
+        )
+    strange = next((each for each in partitions or () if not isinstance(each, str)), None)
+    if strange is not None:
+        raise InvalidInput(
+            f"partitions has {strange!r}, which is no string",
+            hint="give partition paths, as `files` shows them",
+        )
     if partitions and any(partitions) and not snapshot.properties.is_partitioned:
         raise InvalidInput(f"{snapshot.store.uri} is not partitioned", hint="leave partitions out")
+    check_known(snapshot, [each for each in partitions or () if not each])
+
+
+def check_known(
+    snapshot: TableSnapshot, partitions: Collection[str] | None, there: Collection[str] = ()
+) -> None:
+    """Refuse partitions that the table does not have, and name those it has.
+
+    `there` are known to be. One that has lost all its rows is no error while its folder is there.
+    """
+    if not snapshot.properties.is_partitioned:
+        return
+    store = snapshot.store
+    for partition in sorted(set(partitions or ()).difference(there)):
+        if partition and store.head(metadata_key(partition)) is not None:
+            continue
+        every = list_partitions(store)
+        near = difflib.get_close_matches(partition, every, n=1) or [
+            each for each in every if partition and (partition in each or each in partition)
+        ]
+        shown = ", ".join(every[:_PARTITIONS_SHOWN]) + (", …" if every[_PARTITIONS_SHOWN:] else "")
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidInput(
+            f"{store.uri} has no partition {partition!r}",
+            hint=f"{meant}its {len(every)} partitions are: {shown}" if every else "it has none yet",
+        )
 
 
 def point_in_time(at: str | datetime) -> str:
@@ -153,6 +199,10 @@ def point_in_time(at: str | datetime) -> str:
             at = datetime.fromisoformat(at.strip())
         except ValueError:
             return query_time(str(at))  # which says what it accepts
+    if not isinstance(at, datetime):
+        raise InvalidInput(
+            f"{at!r} is no time", hint="give 17 or 14 digits, an ISO time or a datetime"
+        )
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     since = at - datetime(1970, 1, 1, tzinfo=UTC)

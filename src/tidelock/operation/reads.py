@@ -21,6 +21,7 @@ from tidelock.operation.history import HistoryEntry, history
 from tidelock.operation.observing import reading
 from tidelock.operation.query import (
     changes_scan,
+    check_known,
     check_partitions,
     point_in_time,
     readable_schema,
@@ -111,13 +112,13 @@ class TableReads:
         """Return the table's rows.
 
         `columns` are all of the user's if None. `partitions` are partition paths, as `files` shows
-        them. `as_of` goes back in time: 17 or 14 digits, an ISO time (UTC unless it says
-        otherwise) or a datetime. The request time of a write means the table as that write left it,
-        any other time what had completed by then; so a moment always shows the same. `filter` is
-        an Arrow expression, or conditions like `("amount", ">", 10)` that must all hold; partitions
-        and row groups that it excludes are not fetched. `read_optimized` reads base files only, so
-        it misses what has not been compacted. `meta_columns` puts Hudi's five `_hoodie_*` columns
-        in front.
+        them; one that the table does not have is refused. `as_of` goes back in time: 17 or 14
+        digits, an ISO time (UTC unless it says otherwise) or a datetime. The request time of a
+        write means the table as that write left it, any other time what had completed by then; so a
+        moment always shows the same. `filter` is an Arrow expression, or conditions like
+        `("amount", ">", 10)` that must all hold; partitions and row groups that it excludes are not
+        fetched. `read_optimized` reads base files only, so it misses what has not been compacted.
+        `meta_columns` puts Hudi's five `_hoodie_*` columns in front.
 
         Raises: `InvalidInput`, `NotFound`, `DataCorrupt`, `Unsupported`.
         """
@@ -244,10 +245,16 @@ class TableReads:
         partitions: Collection[str] | None = None,
         as_of: str | datetime | None = None,
     ) -> tuple[FileSlice, ...]:
-        """Return the file slices that hold the rows, by partition and file id."""
-        check_partitions(self._snapshot, partitions)
+        """Return the file slices that hold the rows, by partition and file id.
+
+        Raises: `InvalidInput` for a partition that the table does not have, `DataCorrupt`.
+        """
+        snapshot = self._snapshot
+        check_partitions(snapshot, partitions)
         moment = None if as_of is None else point_in_time(as_of)
-        return self._snapshot.slices(moment, partitions)
+        found = snapshot.slices(moment, partitions)
+        check_known(snapshot, partitions, {piece.partition for piece in found})
+        return found
 
     def _scanned(self, make: Callable[[TableSnapshot], R]) -> R:
         """Return what is made of the snapshot; of a newer one if its timeline was archived."""

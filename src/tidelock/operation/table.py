@@ -23,11 +23,11 @@ from tidelock.operation.frames import (
     session_engine,
     session_of,
 )
-from tidelock.operation.inputs import arrow_table, key_table
+from tidelock.operation.inputs import arrow_table, check_metadata, key_table
 from tidelock.operation.job import Job
 from tidelock.operation.moment import Moment, NothingToWrite
 from tidelock.operation.options import DELETE_PARTITIONS, OPERATION, check_options
-from tidelock.operation.query import snapshot_scan
+from tidelock.operation.query import check_known, check_partitions, snapshot_scan
 from tidelock.operation.reads import TableReads, snapshot_now
 from tidelock.operation.report import WriteReport
 from tidelock.operation.writer import TableWriter, table_writer
@@ -319,17 +319,18 @@ class Table(TableReads):
     ) -> WriteReport:
         """Delete all rows of some partitions, given by their paths, as `files` shows them.
 
-        Raises: `InvalidInput` for a table without partitions, and what `upsert` raises.
+        Raises: `InvalidInput` for a table without partitions, and for partitions that it does not
+        have; and what `upsert` raises.
         """
-        if isinstance(partitions, str):
-            raise InvalidInput(
-                f"partitions = {partitions!r} is a string", hint=f"give [{partitions!r}]"
-            )
         if not self.properties.is_partitioned:
             raise InvalidInput(
                 f"{self.uri} is not partitioned", hint="use insert_overwrite_table with no rows"
             )
+        check_partitions(self._snapshot, partitions)
         chosen = tuple(sorted(set(partitions)))
+        applied = None if mark is None else self.mark(mark.application)
+        if applied is None or mark is None or applied.version < mark.version:
+            check_known(self._snapshot, chosen)
         job = Job(
             OperationType.DELETE_PARTITION, partitions=chosen, metadata=metadata or {}, mark=mark
         )
@@ -452,6 +453,7 @@ class Table(TableReads):
         return self._run(Job(operation, rows, metadata=metadata or {}, mark=mark))
 
     def _run(self, job: Job) -> WriteReport:
+        check_metadata(job.metadata)
         writer, engine = self.writer(), None
         session = session_of(job.rows) or job.session
         if session is not None:

@@ -83,18 +83,29 @@ def canonical(uri: str) -> str:
     return f"{scheme}://{authority}/{path}" if path else f"{scheme}://{authority}"
 
 
-def _split(uri: str) -> tuple[str, str, str]:
-    """Return scheme, authority and path (without slashes around it, but absolute for files)."""
+def _check_text(uri: str) -> None:
+    """Refuse what is no text that could be a URI or a path."""
+    if not isinstance(uri, str):
+        raise ResourceInvalid(f"{uri!r} is not a resource: it is no string", hint="give a URI")
+    try:
+        size = len(uri.encode())
+    except UnicodeEncodeError:
+        raise ResourceInvalid(f"{shown(uri)} is not a resource: it is not valid Unicode") from None
     if not uri or uri != uri.strip():
         raise ResourceInvalid(
             f"{shown(uri)} is not a resource: it is empty or has spaces around it",
             hint="give a path, or a URI such as s3://bucket/table",
         )
-    if "\0" in uri or len(uri.encode(errors="replace")) > 4 * RESOURCE_BYTES_MAX:
+    if "\0" in uri or size > 4 * RESOURCE_BYTES_MAX:
         raise ResourceInvalid(
             f"{shown(uri)} is not a resource: it has NUL bytes or is too long",
             hint=f"use at most {RESOURCE_BYTES_MAX} bytes",
         )
+
+
+def _split(uri: str) -> tuple[str, str, str]:
+    """Return scheme, authority and path (without slashes around it, but absolute for files)."""
+    _check_text(uri)
     if "://" not in uri:
         return "file", "", _local(uri)
     parts = urlsplit(uri)

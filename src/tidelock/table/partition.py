@@ -46,7 +46,8 @@ def partition_path(
     """Return the folder of rows with these values: "" for a table without partitions.
 
     A `/` in a value would make folders that nobody can tell from fields, so it is refused unless
-    it is encoded, or the table's key generator makes `nested` folders on purpose (yyyy/MM/dd).
+    it is encoded, or the table's key generator makes `nested` folders on purpose (yyyy/MM/dd). A
+    `:` is refused unless it is encoded.
     Raises: `InvalidInput`.
     """
     if len(fields) != len(values):
@@ -65,6 +66,9 @@ def _check_value(field: str, shown: str, *, nested: bool) -> None:
         problem = "it has control characters"
     elif "/" in shown and not nested:
         problem = "it has a '/'"
+    elif ":" in shown:
+        # Hadoop takes what is before it for the scheme of a URI, and Java then reads no partition.
+        problem = "it has a ':', which readers on Hadoop's file systems cannot have in a path"
     elif any(part in ("", ".", "..") for part in shown.split("/")):
         problem = "it has an empty, '.' or '..' part"
     elif shown.startswith(".hoodie"):
@@ -73,7 +77,7 @@ def _check_value(field: str, shown: str, *, nested: bool) -> None:
         raise InvalidInput(
             f"{shown!r} of the partition field {field} cannot name a folder: {problem}",
             hint="choose another value, or create the table with"
-            " hoodie.datasource.write.partitionpath.urlencode=true, which escapes '/'",
+            " hoodie.datasource.write.partitionpath.urlencode=true, which escapes '/' and ':'",
         )
 
 

@@ -335,6 +335,8 @@ def new_properties(
         raise InvalidInput(f"tables of version {version} cannot be created", hint="use 9 or 8")
     if not name or not name.isprintable():
         raise InvalidInput(f"{name!r} cannot be the name of a table")
+    if not database.isprintable():
+        raise InvalidInput(f"{database!r} cannot be the name of a database")
     if len(ordering_fields) > 1:
         raise InvalidInput(
             f"{len(ordering_fields)} ordering fields: {', '.join(ordering_fields)}",

@@ -29,7 +29,7 @@ from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, query_time
 from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
 
-_EVOLVED_SCHEMA = "latest_schema"
+EVOLVED_SCHEMA_KEY = "latest_schema"
 _BEFORE_ALL = ""
 
 
@@ -188,7 +188,7 @@ class TableSnapshot:
             time = instant.requested if by_request else instant.completion
             if moment is None or time <= moment:
                 commit = self.commit(instant)
-                if commit.extra_metadata.get(_EVOLVED_SCHEMA):
+                if commit.extra_metadata.get(EVOLVED_SCHEMA_KEY):
                     # Columns are told apart by ids there; by name a renamed one would read as null.
                     raise Unsupported(
                         f"{self.store.uri} evolves its schema on read"
