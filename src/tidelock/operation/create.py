@@ -118,7 +118,8 @@ def with_arguments(
 def _joined(names: Names) -> str | None:
     if names is None or isinstance(names, str):
         return names
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+    given: object = names
+    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
         raise InvalidInput(f"{names!r} is no column", hint='give "id", or several: ["id", "day"]')
     return ",".join(names)
 

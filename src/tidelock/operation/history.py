@@ -40,7 +40,7 @@ def history(snapshot: TableSnapshot, limit: int | None = None) -> tuple[HistoryE
 
     Raises: `InvalidInput`, `DataCorrupt`.
     """
-    if limit is not None and (not isinstance(limit, int) or limit < 0):
+    if limit is not None and limit < 0:
         raise InvalidInput(f"limit = {limit!r} is no number of actions", hint="give 0 or more")
     return tuple(islice(_entries(snapshot), limit))
 

@@ -251,13 +251,14 @@ def _may_be_null(known: pa.Schema, name: str) -> bool:
     return index < 0 or bool(known.field(index).nullable)
 
 
-def check_metadata(metadata: Mapping[str, str]) -> None:
+def check_metadata(metadata: Mapping[str, object]) -> None:
     """Refuse what cannot go into a commit beside what is there already. Raises: `InvalidInput`."""
     for name, value in metadata.items():
         if name in (SCHEMA_KEY, EVOLVED_SCHEMA_KEY):
             raise InvalidInput(
                 f"metadata has {name!r}, which says the table's schema", hint="use another name"
             )
+        text: object
         for text in (name, value):
             if not isinstance(text, str) or not _is_text(text):
                 raise InvalidInput(

@@ -124,7 +124,8 @@ def chosen_columns(
         return [*lead, *without_meta(schema).names]
     if isinstance(columns, str):
         raise InvalidInput(f"columns = {columns!r} is a string", hint=f"give [{columns!r}]")
-    if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
+    given: object = columns
+    if not isinstance(given, Collection) or not all(isinstance(name, str) for name in given):
         raise InvalidInput(f"columns = {columns!r} is no list of names", hint='give ["id"]')
     if not columns:
         raise InvalidInput("no column was chosen", hint="leave columns out to read all of them")
@@ -143,15 +144,14 @@ def chosen_columns(
 
 def check_partitions(snapshot: TableSnapshot, partitions: Collection[str] | None) -> None:
     """Refuse what is no list of partition paths, or a list for a table without partitions."""
+    given: object = () if partitions is None else partitions
     if isinstance(partitions, str):
         raise InvalidInput(
             f"partitions = {partitions!r} is a string", hint=f"give [{partitions!r}]"
         )
-    if partitions is not None and not isinstance(partitions, Collection):
-        raise InvalidInput(
-            f"partitions = {partitions!r} is no list", hint='give ["day=2024-01-31"]'
-        )
-    strange = next((each for each in partitions or () if not isinstance(each, str)), None)
+    if not isinstance(given, Collection):
+        raise InvalidInput(f"partitions = {given!r} is no list", hint='give ["day=2024-01-31"]')
+    strange = next((each for each in given if not isinstance(each, str)), None)
     if strange is not None:
         raise InvalidInput(
             f"partitions has {strange!r}, which is no string",

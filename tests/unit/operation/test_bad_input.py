@@ -143,7 +143,8 @@ def test_strange_rows_are_refused_and_leave_the_table_as_it_was(kind: str, data:
 
 def test_empty_batches_are_writes_of_nothing() -> None:
     table = made()
-    for nothing in ([], table.schema.empty_table()):
+    batches: list[object] = [[], table.schema.empty_table()]
+    for nothing in batches:
         assert table.upsert(nothing).rows_inserted == 0
     assert table.delete([]).rows_deleted == 0
 
