@@ -48,8 +48,7 @@ def snapshot_scan(
     schema = readable_schema(snapshot, moment)
     chosen = chosen_columns(schema, columns, meta_columns=meta_columns, where=snapshot.store.uri)
     check_partitions(snapshot, partitions)
-    slices = snapshot.slices(moment, partitions, read_optimized=read_optimized)
-    snapshot.check_there(slices, moment, partitions)
+    slices = snapshot.whole_slices(moment, partitions, read_optimized=read_optimized)
     check_known(snapshot, partitions, {piece.partition for piece in slices})
     rule = MergeRule.of(snapshot.properties, merger=merger)
     _check_schema(snapshot, schema, slices)
@@ -177,7 +176,9 @@ def check_known(
             continue
         every = list_partitions(store)
         near = difflib.get_close_matches(partition, every, n=1) or [
-            each for each in every if partition and (partition in each or each in partition)
+            each
+            for each in every
+            if each.endswith(f"={partition}") or partition.endswith(f"={each}")
         ]
         shown = ", ".join(every[:_PARTITIONS_SHOWN]) + (", …" if every[_PARTITIONS_SHOWN:] else "")
         meant = f"did you mean {near[0]!r}? " if near else ""

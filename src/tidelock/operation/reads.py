@@ -34,6 +34,7 @@ from tidelock.table.schema.meta import without_meta
 from tidelock.table.snapshot import TableSnapshot, open_table
 from tidelock.table.timeline.instant import Instant
 from tidelock.txn.checkpoint import CHECKPOINT_KEY, decode
+from tidelock.txn.published import check_published
 
 R = TypeVar("R")
 
@@ -58,6 +59,7 @@ class TableReads:
     ) -> None:
         """Wrap a snapshot."""
         self._seen: TableSnapshot | None = snapshot
+        self._named_by = snapshot.named_by
         self._store: ObjectStore = snapshot.store
         self._properties = snapshot.properties
         self._engine = engine or LocalEngine()
@@ -67,7 +69,7 @@ class TableReads:
     @property
     def _snapshot(self) -> TableSnapshot:
         if self._seen is None:
-            self._seen = snapshot_now(self._store)
+            self._seen = replace(snapshot_now(self._store), named_by=self._named_by)
         return self._seen
 
     def refresh(self) -> None:
@@ -292,7 +294,9 @@ def snapshot_now(store: ObjectStore) -> TableSnapshot:
         return snapshot
     fold = decode(found.body, where=f"{store.uri}/{CHECKPOINT_KEY}").fold
     void = frozenset(fold.void)
-    timeline = snapshot.timeline.without_completed(void)
+    history = snapshot.properties.history_folder
+    timeline = check_published(store, fold, snapshot.timeline, history=history)
+    timeline = timeline.without_completed(void)
     # Java archives by a timeline of its own.
     settled = None if fold.foreign else fold.time
     return replace(

@@ -39,6 +39,7 @@ from tidelock.txn.entry import (
 )
 from tidelock.txn.fold import Fold
 from tidelock.txn.footprint import Deed
+from tidelock.txn.published import check_published
 
 _FOLLOWED: Final = frozenset(
     {
@@ -203,12 +204,14 @@ def _loaded(
     store: ObjectStore, properties: TableProperties, fold: Fold, least_bytes: float
 ) -> TableView:
     void = frozenset(fold.void)
-    timeline = load_timeline(store, properties.timeline_folder).without_completed(void)
+    timeline = load_timeline(store, properties.timeline_folder)
+    history = properties.history_folder
+    timeline = check_published(store, fold, timeline, history=history).without_completed(void)
     snapshot = TableSnapshot(
         store, properties, timeline, void, _archived(store), forgotten=fold.forgotten
     )
     view = TableView(fold, store, least_bytes=least_bytes)
-    for piece in snapshot.slices_until(fold.time):
+    for piece in snapshot.whole_slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece
     view.peopled = set(view.slices)
     view.replaced = set(snapshot.replaced_groups)
@@ -262,7 +265,7 @@ def _files(partition: str, stats: Iterable[WriteStat]) -> Iterator[BaseFile | Lo
         name = (stat.path or "").rpartition("/")[2]
         file = data_file(partition, name, stat.file_size_in_bytes or 0)
         if file is not None:
-            yield file
+            yield replace(file, committed=True) if isinstance(file, LogFile) else file
 
 
 def _advanced(before: FileSlice | None, file: BaseFile | LogFile) -> FileSlice:

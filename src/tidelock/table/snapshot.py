@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tidelock.base.errors import Conflict, InvalidInput, Unsupported
+from tidelock.base.errors import Conflict, InvalidInput, NotFound, Unsupported
 from tidelock.store.contract import ObjectStore
 from tidelock.table.changes import Changes, WrittenFile, changed_slices
 from tidelock.table.cleaned import check_there
+from tidelock.table.committed import (
+    Lost,
+    NamedBy,
+    checked_sizes,
+    lost_files,
+    missing_error,
+    named_files,
+)
 from tidelock.table.filegroup.listing import list_files
 from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
 from tidelock.table.filegroup.view import (
@@ -54,6 +62,8 @@ class TableSnapshot:
     archived: str = ""
     settled: str | None = None
     forgotten: tuple[str, str] | None = None
+    named_by: NamedBy = field(default_factory=dict, compare=False, repr=False)
+    """The files that commits name, as far as they were read; later snapshots may share it."""
 
     @property
     def start(self) -> str | None:
@@ -84,15 +94,24 @@ class TableSnapshot:
         `as_of` looks back, see `moment`. `read_optimized` leaves out log files.
         Raises: `DataCorrupt`, `InvalidInput`.
         """
+        files = self._listed(partitions)
+        seen, moment = self._seen_at(as_of, files)
+        groups = file_groups(self._without_strays(files, seen), seen)
+        return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
+
+    def _seen_at(
+        self, as_of: str | None, files: Collection[DataFile]
+    ) -> tuple[Visibility, str | None]:
+        """Return what is seen of files when looking back, and a request time not to look beyond.
+
+        Only a table of an old version needs the latter.
+        """
         if as_of is None:
-            groups, seen = self._groups(partitions)
-            return visible_slices(groups, seen, read_optimized=read_optimized)
+            return self._with_history(files), None
         moment = self.moment(as_of)
         if self.timeline.legacy_names:
-            groups, seen = self._groups(partitions)
-            return visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
-        groups, seen = self._groups(partitions, until=moment, exactly=True)
-        return visible_slices(groups, seen, read_optimized=read_optimized)
+            return self._with_history(files), moment
+        return self._with_history(files, every=True).until(moment), None
 
     def moment(self, as_of: str) -> str:
         """Return the completion time up to which writes count that looks back to `as_of`.
@@ -109,6 +128,51 @@ class TableSnapshot:
         if self.start is not None and asked < self.start:
             return self.archive.completions({asked}).get(asked, asked)
         return asked
+
+    def whole_slices(
+        self,
+        as_of: str | None = None,
+        partitions: Collection[str] | None = None,
+        *,
+        read_optimized: bool = False,
+    ) -> tuple[FileSlice, ...]:
+        """Return what `slices` returns, after a look whether all files are there, and whole.
+
+        Raises: `DataCorrupt` naming a file that a commit on the timeline names, and that is missing
+        or has another size; `NotFound` if it was cleaned, `InvalidInput`.
+        """
+        files = self._listed(partitions)
+        seen, moment = self._seen_at(as_of, files)
+        groups = file_groups(self._without_strays(files, seen), seen)
+        found = visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
+        self.check_there(found, as_of, partitions)
+        all_named = named_files(self.timeline, self.named_by, self.commit, partitions)
+        named = [(file, by) for file, by in all_named if seen.completion(by.requested)]
+        lost = lost_files(files, named, seen, as_of=moment, read_optimized=read_optimized)
+        if lost:
+            self._refuse(lost[0], as_of)
+        where = self.store.uri
+        return checked_sizes(found, {file.key: (file, by) for file, by in named}, where=where)
+
+    def lost(self, partitions: Collection[str] | None = None) -> tuple[Lost, ...]:
+        """Return the files that commits on the timeline name, that rows need, and that are gone."""
+        files = self._listed(partitions)
+        named = named_files(self.timeline, self.named_by, self.commit, partitions)
+        return lost_files(files, named, self._with_history(files))
+
+    def _refuse(self, lost: Lost, as_of: str | None) -> None:
+        """Raise for a file that is lost: the table may have moved on since it was opened."""
+        if as_of is None:
+            now = load_timeline(self.store, self.timeline.folder).without_completed(self.void)
+            gone = replace(self, timeline=now).lost([lost.file.partition])
+            if any(each.file.key == lost.file.key for each in gone):
+                raise missing_error(lost, where=self.store.uri)
+        raise NotFound(
+            f"{self.store.uri}/{lost.file.key} is gone: it belongs to the table as of"
+            f" {as_of or 'the moment that it was opened at'}",
+            hint="it was cleaned or taken back since: refresh the table, or read it as of a later"
+            " time",
+        )
 
     def check_there(
         self,
@@ -135,6 +199,22 @@ class TableSnapshot:
         """
         groups, seen = self._groups(None, until=completion, deleted=deleted)
         return visible_slices(groups, seen)
+
+    def whole_slices_until(self, completion: str) -> tuple[FileSlice, ...]:
+        """Return what `slices_until` returns, after a look whether all files are there, and whole.
+
+        Raises: `DataCorrupt` as `whole_slices`.
+        """
+        files = self._listed(None)
+        seen = self._with_history(files).until(completion)
+        found = visible_slices(file_groups(self._without_strays(files, seen), seen), seen)
+        named = list(named_files(self.timeline, self.named_by, self.commit))
+        done = [(file, by) for file, by in named if by.completion <= completion]
+        lost = lost_files(files, done, seen)
+        if lost:
+            raise missing_error(lost[0], where=self.store.uri)
+        where = self.store.uri
+        return checked_sizes(found, {file.key: (file, by) for file, by in done}, where=where)
 
     @property
     def replaced_groups(self) -> frozenset[GroupId]:
@@ -260,24 +340,22 @@ class TableSnapshot:
         partitions: Collection[str] | None,
         *,
         until: str | None = None,
-        exactly: bool = False,
         deleted: Collection[DataFile] = (),
     ) -> tuple[tuple[FileGroup, ...], Visibility]:
-        """Return the file groups, and what is seen of them.
-
-        `until` is a completion time to look back to. With `exactly` it may be one of which the
-        timeline does not tell everything, so the history is asked.
-        """
-        files = list_files(
-            self.store, partitioned=self.properties.is_partitioned, partitions=partitions
-        )
+        """Return the file groups, and what is seen of them, by the completion time `until`."""
+        files = self._listed(partitions)
         if deleted:
             there = {file.key for file in files}
             files = (*files, *(file for file in deleted if file.key not in there))
-        seen = self._with_history(files, every=exactly)
+        seen = self._with_history(files)
         if until is not None:
             seen = seen.until(until)
         return file_groups(self._without_strays(files, seen), seen), seen
+
+    def _listed(self, partitions: Collection[str] | None) -> tuple[DataFile, ...]:
+        return list_files(
+            self.store, partitioned=self.properties.is_partitioned, partitions=partitions
+        )
 
     def _with_history(self, files: Collection[DataFile], *, every: bool = False) -> Visibility:
         """Add what the history knows of archived writes, where that is needed.

@@ -117,7 +117,7 @@ def test_a_deleted_partition_is_empty_and_can_be_filled_again(kind: str, index: 
     table, model = made(kind, "region", index=index), Model("region")
     table.upsert(rows(range(12)))
     model.upsert(rows(range(12)))
-    table.delete_partition(["a", "nobody"])
+    table.delete_partition(["a"])
     model.empty(["a"])
     assert held(table) == model.rows()
     table.upsert(rows(range(6), 3))

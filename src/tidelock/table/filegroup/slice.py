@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class LogFile:
     version: int
     size_bytes: int
     suffix: str = ""
+    committed: bool = field(default=False, compare=False)
+    """Whether a completed write is known to name it, so that all of it must be there."""
 
     @property
     def key(self) -> str:

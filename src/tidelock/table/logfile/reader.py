@@ -24,7 +24,8 @@ class CorruptBlock:
 def read_log(store: ObjectStore, log: LogFile) -> Iterator[Block | CorruptBlock]:
     """Yield the blocks of a log file.
 
-    Raises: `NotFound`, `DataCorrupt`.
+    Torn blocks of a file that a completed write names are errors; in others they are what a write
+    left that did not finish. Raises: `NotFound`, `DataCorrupt`.
     """
     found = store.get(log.key)
     if found is None:
@@ -32,7 +33,20 @@ def read_log(store: ObjectStore, log: LogFile) -> Iterator[Block | CorruptBlock]
             f"{store.uri}/{log.key}: the log file is gone",
             hint="a cleaner may have removed it; open the table again",
         )
-    yield from blocks_of(found.body, where=f"{store.uri}/{log.key}")
+    where = f"{store.uri}/{log.key}"
+    if len(found.body) < log.size_bytes:
+        raise DataCorrupt(
+            f"{where} has {len(found.body):,} of {log.size_bytes:,} bytes",
+            hint="it was truncated: restore it from a copy, or roll back the write that made it",
+        )
+    for block in blocks_of(found.body, where=where):
+        if log.committed and isinstance(block, CorruptBlock):
+            raise DataCorrupt(
+                f"{where}: {block.size_bytes:,} bytes at byte {block.offset:,} are no block:"
+                f" {block.reason}; the commit {log.instant} names the file, so they were one",
+                hint="restore it from a copy, or restore the table to a commit before that",
+            )
+        yield block
 
 
 def blocks_of(data: bytes | memoryview, *, where: str) -> Iterator[Block | CorruptBlock]:
