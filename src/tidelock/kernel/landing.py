@@ -77,6 +77,8 @@ def settled(
             return size_bytes
         case Refused():
             cause = "the store says that the file exists, and does not have it"
+        case Unclear(cause, volatile=True):
+            raise _perhaps_not_durable(store, key, cause)
         case Unclear(cause) | Busy(_, cause):
             pass
         case _:
@@ -137,11 +139,21 @@ def _put(store: ObjectStore, key: str, body: bytes) -> None:
             return
         case Busy():
             raise _throttled(store, key, reply)
+        case Unclear(cause, volatile=True):
+            raise _perhaps_not_durable(store, key, cause)
         case Unclear(cause):
             if store.head(key) is None:
                 raise StoreUnreachable(f"{store.uri}/{key}: {cause}", hint="run the write again")
         case _:
             assert_never(reply)
+
+
+def _perhaps_not_durable(store: ObjectStore, key: str, cause: str) -> StoreUnreachable:
+    """Remove a file that a crash may take away, lest a twin takes it; return the error."""
+    store.delete(key)
+    return StoreUnreachable(
+        f"{store.uri}/{key}: {cause}", hint="look after the disk, then write again"
+    )
 
 
 def _throttled(store: ObjectStore, key: str, reply: Busy) -> Throttled:

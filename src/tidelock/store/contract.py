@@ -70,10 +70,15 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """No answer, or one that proves nothing (time-out, reset, 5xx): the write may have landed."""
+    """No answer, or one that proves nothing (time-out, reset, 5xx): the write may have landed.
+
+    After a `volatile` one the object can be seen, and may be gone after a crash: the device failed
+    while it was made durable. Reading it back proves nothing, because it is read from memory.
+    """
 
     cause: str
     retry_after_ms: int | None = None
+    volatile: bool = False
 
 
 PutReply = Landed | Refused | Busy | Unclear

@@ -73,6 +73,16 @@ def _sync(place: Path) -> None:
         os.close(handle)
 
 
+def _sync_new(handle: int, part: str) -> None:
+    """Make the name of a new folder durable; one that may not be does not stay to be relied on."""
+    try:
+        os.fsync(handle)
+    except OSError:
+        with suppress(OSError):
+            os.rmdir(part, dir_fd=handle)
+        raise
+
+
 def _open_part(handle: int, part: str, *, create: bool, fsync: bool) -> int | None:
     try:
         return os.open(part, _OPEN_DIR | os.O_NOFOLLOW, dir_fd=handle)
@@ -82,7 +92,7 @@ def _open_part(handle: int, part: str, *, create: bool, fsync: bool) -> int | No
     try:
         os.mkdir(part, dir_fd=handle)
         if fsync:
-            os.fsync(handle)
+            _sync_new(handle, part)
     except FileExistsError:
         pass
     return os.open(part, _OPEN_DIR | os.O_NOFOLLOW, dir_fd=handle)

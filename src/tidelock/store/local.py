@@ -245,7 +245,8 @@ class LocalStore:
             if error.errno != errno.EIO:
                 raise
             # The device failed in the middle of a change of the folder: before or after, who knows.
-            return Unclear(f"{shown}: {error.strerror} while giving the object its name")
+            cause = f"{shown}: {error.strerror} while giving the object its name"
+            return Unclear(cause, volatile=True)
         if not landed:
             return Refused()
         try:
@@ -253,7 +254,8 @@ class LocalStore:
                 os.fsync(handle)
         except OSError as error:
             # Visible, but perhaps not durable: the one answer that is neither.
-            return Unclear(f"{shown}: {error.strerror} while making the name durable")
+            cause = f"{shown}: {error.strerror} while making the name durable"
+            return Unclear(cause, volatile=True)
         return Landed(version)
 
     def _name(self, handle: int, temp: str, name: str, mode: PutMode, shown: str) -> bool:

@@ -64,6 +64,9 @@ def put_checked(
                 continue
             case Refused():
                 busy = "refused while the condition holds"
+            case Unclear(cause, volatile=True):
+                # What is read back is the cache's; whether the device has it, nobody can tell.
+                return Unknown(cause)
             case Unclear(cause, asked_ms):
                 busy = cause
                 unclear.append(cause)

@@ -231,6 +231,8 @@ def _create(entry: Entry) -> Steps[Entry | Unknown | None]:
                 case Busy(cause=cause):
                     yield Pause(_PAUSE_MS * 2**attempt)
                     continue
+                case Unclear(cause, volatile=True):
+                    return Unknown(cause)
                 case Unclear(cause):
                     unclear.append(cause)
                 case Refused():

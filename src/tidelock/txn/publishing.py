@@ -192,6 +192,8 @@ def put_settled(key: str, body: bytes, mode: PutMode | None = None) -> Steps[boo
                 return True
             case Refused():
                 return False
+            case Unclear(cause, volatile=True):
+                break
             case Busy(cause=cause) | Unclear(cause=cause):
                 head: ObjectMeta | None = yield Head(key)
                 if head is not None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tidelock as tl
 from tests.unit.operation.model import TYPES, held, made, row, rows
-from tidelock.base.errors import DataCorrupt, NotFound
+from tidelock.base.errors import (
+    DataCorrupt,
+    NotFound,
+    OutcomeUnknown,
+    StoreUnreachable,
+    TidelockError,
+)
 from tidelock.store.contract import Overwrite
 from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
 
@@ -154,3 +164,28 @@ def test_a_completed_instant_that_is_lost_is_named(kind: str) -> None:
     table.refresh()
     with pytest.raises(DataCorrupt, match=lost.requested):
         table.read()
+
+
+@pytest.mark.parametrize(
+    ("folder", "error"),
+    [(".hoodie/.tidelock/ledger", OutcomeUnknown), ("a", StoreUnreachable)],
+)
+def test_a_write_whose_files_may_not_be_durable_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, error: type[TidelockError]
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    table = tl.Table.create(str(tmp_path / "t"), schema, key="id", partition_by="p")
+    table.upsert([{"id": "1", "p": "a"}])
+    real = os.fsync
+
+    def sync(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink() == tmp_path / "t" / folder:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", sync)
+        with pytest.raises(error, match=re.escape(f"t/{folder}/")):
+            table.upsert([{"id": "2", "p": "a"}])
+    if error is StoreUnreachable:
+        assert tl.Table.open(table.uri).read().num_rows == 1

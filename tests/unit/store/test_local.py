@@ -26,9 +26,10 @@ from tidelock.base.errors import (
     Unsupported,
 )
 from tidelock.base.limits import FLOCK_WAIT_MS, TEMP_AGE_MS
-from tidelock.base.outcome import Landed
+from tidelock.base.outcome import Landed, Unknown
 from tidelock.store.contract import Create, Match, Overwrite, PutMode, Refused, Unclear
 from tidelock.store.local import LocalStore
+from tidelock.store.readback import Patience, put_checked
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -404,8 +405,33 @@ def test_a_name_that_may_not_be_durable_is_an_unclear_write(
         failing_call(patch, "fsync", errno.EIO, when=is_folder)
         reply = store.put("a/object", b"new", mode)
     assert isinstance(reply, Unclear)
+    assert reply.volatile
     assert "a/object" in reply.cause
     assert body_of(store, "a/object") == b"new"
+
+
+def test_a_name_that_may_not_be_durable_is_not_read_back_as_landed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(root)
+    landed(store, "a/other", b"x")
+    with monkeypatch.context() as patch:
+        failing_call(patch, "fsync", errno.EIO, when=is_folder)
+        outcome = put_checked(store, "a/object", b"mine", Create(), patience=Patience())
+    assert isinstance(outcome, Unknown)
+    assert "a/object" in outcome.cause
+
+
+def test_a_folder_whose_name_may_not_be_durable_is_made_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(root)
+    landed(store, "other", b"x")
+    with monkeypatch.context() as patch:
+        failing_call(patch, "fsync", errno.EIO, when=is_folder)
+        with pytest.raises(StoreUnreachable):
+            store.put("new/object", b"x", Create())
+    assert not (root / "new").exists()
 
 
 def test_every_folder_on_the_way_to_an_object_is_made_durable(
