@@ -181,7 +181,7 @@ def _rows(scan: Scan, piece: FileSlice) -> Iterator[pa.Table]:
             batch_rows=scan.batch_rows,
             passing=scan.passing,
         )
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeError) as error:
         raise DataCorrupt(f"{_where(scan, piece)}: the rows cannot be read: {error}") from error
     except Exception as error:
         error.add_note(f"while reading {_where(scan, piece)}")

@@ -22,6 +22,9 @@ BATCH_ROWS: Final = 256 * 1024
 BATCH_BYTES: Final = 64 * 1024 * 1024
 """Wide rows come in smaller batches, so that a worker's memory does not depend on their width."""
 
+UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeError)
+"""What Arrow raises over bytes that are no Parquet file, or no longer one."""
+
 _FETCH_BYTES: Final = 64 * 1024 * 1024
 """Small row groups are fetched together, up to this size."""
 
@@ -63,7 +66,7 @@ def read_base(
         try:
             for batch in _batches(reader, groups, names, batch_rows):
                 yield conformed(batch, wanted, where=where)
-        except (pa.ArrowInvalid, OSError) as error:
+        except UNREADABLE as error:
             raise DataCorrupt(f"{where}: the base file cannot be read: {error}") from error
         finally:
             reader.close()
@@ -83,7 +86,7 @@ def opened(
     """
     source = opened_input(store, base.key, base.size_bytes)
     try:
-        return pq.ParquetFile(
+        file = pq.ParquetFile(
             source,
             metadata=metadata,
             read_dictionary=list(few),
@@ -91,11 +94,14 @@ def opened(
             pre_buffer=isinstance(source, pa.PythonFile),
             coerce_int96_timestamp_unit="us",
         )
-    except (pa.ArrowInvalid, OSError) as error:
+        # Names that are no text are found out when they are asked for.
+        _ = file.schema_arrow.names
+    except UNREADABLE as error:
         raise DataCorrupt(
             f"{where}: the base file is not a Parquet file of {base.size_bytes} bytes: {error}",
             hint="it was truncated or overwritten; restore it or roll back the write that made it",
         ) from error
+    return file
 
 
 def _batches(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tidelock.base.errors import DataCorrupt, Unsupported
 from tidelock.base.runtime import Each, one_by_one
-from tidelock.kernel.basefile import opened
+from tidelock.kernel.basefile import UNREADABLE, opened
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import slice_batches
 from tidelock.kernel.route import coded
@@ -203,7 +203,7 @@ def _base_keys(
         for group in _groups_within(file, within):
             column = file.read_row_group(group, columns=[RECORD_KEY], use_threads=False).column(0)
             yield from column.cast(pa.string()).chunks
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
         raise DataCorrupt(
             f"{store.uri}/{base.key}: the base file cannot be read: {error}"
         ) from error

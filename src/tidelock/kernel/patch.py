@@ -18,7 +18,13 @@ import pyarrow.parquet as pq
 from pyarrow import types as pt
 
 from tidelock.base.errors import DataCorrupt
-from tidelock.kernel.basefile import ALONE_BYTES, BATCH_BYTES, opened, strings_of_few
+from tidelock.kernel.basefile import (
+    ALONE_BYTES,
+    BATCH_BYTES,
+    UNREADABLE,
+    opened,
+    strings_of_few,
+)
 from tidelock.kernel.basewriter import BaseWritten, stored_columns
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.footer import Footer, RowGroup
@@ -224,7 +230,7 @@ class _Patch:
         threads = self._file.metadata.row_group(number).total_byte_size > ALONE_BYTES
         try:
             rows = self._file.read_row_group(number, columns=list(names), use_threads=threads)
-        except (pa.ArrowInvalid, OSError) as error:
+        except UNREADABLE as error:
             raise DataCorrupt(f"{self._where}: the base file cannot be read: {error}") from error
         wanted = [
             field.with_type(rows.schema.field(field.name).type)

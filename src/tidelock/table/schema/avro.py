@@ -70,9 +70,15 @@ def render_schema(schema: AvroType) -> str:
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
     """Return the Arrow schema of an Avro record.
 
-    Raises: `DataCorrupt` for a type that is no Avro type, or a union of several non-null types.
+    Raises: `DataCorrupt` for what is no Avro schema, or a union of several non-null types.
     """
-    return pa.schema(_Reader(where).fields(schema, ""))
+    try:
+        return pa.schema(_Reader(where).fields(schema, ""))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataCorrupt(
+            f"{where}: the Avro schema cannot be read: {type(error).__name__}: {error}",
+            hint="restore it from a copy: it is in the table's properties and in each commit",
+        ) from error
 
 
 class _Reader:
