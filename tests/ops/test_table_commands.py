@@ -66,7 +66,10 @@ def test_files_are_listed_by_file_group(tidelock: Program, folder: Path) -> None
     assert shown["base"]["size_bytes"] == on_disk.stat().st_size
     said = tidelock("table", "files", str(folder)).out
     assert shown["base"]["name"] in said
-    assert "no files" in tidelock("table", "files", str(folder), "--partition", "q").out
+    refused = tidelock("table", "files", str(folder), "--partition", "q")
+    assert refused.code == 2
+    assert "has no partition 'q'" in refused.err
+    assert "its 1 partitions are: p" in refused.err
 
 
 def test_show_has_the_rows_of_now_and_of_then(tidelock: Program, folder: Path) -> None:

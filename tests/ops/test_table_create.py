@@ -29,7 +29,7 @@ def test_create_makes_a_table_that_can_be_written(tidelock: Program, tmp_path: P
     assert (made["record_keys"], made["partition_fields"]) == (["id"], ["day"])
     assert made["columns"][1] == {"name": "ts", "type": "timestamp[us, tz=UTC]"}
     with tl.Table.open(uri) as table:
-        table.upsert([{"id": n, "day": date(2025, 1, n)} for n in (1, 2)])
+        table.upsert([{"id": n, "ts": None, "day": date(2025, 1, n)} for n in (1, 2)])
         assert table.read().num_rows == 2
         assert table.properties.ordering_fields == ("ts",)
     assert tidelock("table", "validate", uri).code == 0

@@ -15,7 +15,7 @@ from tidelock.engine.local import Scan
 from tidelock.kernel.basefile import BATCH_ROWS
 from tidelock.kernel.merge import Merger, MergeRule
 from tidelock.operation.filters import Filter, row_filter, without_impossible
-from tidelock.table.filegroup.listing import list_partitions
+from tidelock.table.filegroup.listing import list_files, list_partitions
 from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.partition import metadata_key
 from tidelock.table.schema.avro import arrow_schema, parse_schema
@@ -174,7 +174,8 @@ def check_known(
     for partition in sorted(set(partitions or ()).difference(there)):
         if partition and store.head(metadata_key(partition)) is not None:
             continue
-        every = list_partitions(store)
+        written = {file.partition for file in list_files(store, partitioned=True)}
+        every = sorted(written.union(list_partitions(store)))
         near = difflib.get_close_matches(partition, every, n=1) or [
             each
             for each in every
