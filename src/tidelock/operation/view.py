@@ -264,8 +264,10 @@ def _files(partition: str, stats: Iterable[WriteStat]) -> Iterator[BaseFile | Lo
     for stat in stats:
         name = (stat.path or "").rpartition("/")[2]
         file = data_file(partition, name, stat.file_size_in_bytes or 0)
-        if file is not None:
-            yield replace(file, committed=True) if isinstance(file, LogFile) else file
+        if isinstance(file, LogFile):
+            yield replace(file, committed_bytes=file.size_bytes)
+        elif file is not None:
+            yield file
 
 
 def _advanced(before: FileSlice | None, file: BaseFile | LogFile) -> FileSlice:

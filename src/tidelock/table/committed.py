@@ -99,7 +99,7 @@ def lost_files(
 def checked_sizes(
     slices: Iterable[FileSlice], named: Mapping[str, tuple[DataFile, Instant]], *, where: str
 ) -> tuple[FileSlice, ...]:
-    """Return the slices, with the log files marked that commits name.
+    """Return the slices, with log files told how much of them commits have recorded.
 
     Raises: `DataCorrupt` for a file that is not as large as its commit says.
     """
@@ -123,7 +123,8 @@ def _checked(
                 hint="it was truncated or overwritten: restore it from a copy, or restore the table"
                 " to a commit before that",
             )
-    logs = tuple(replace(log, committed=log.key in named) for log in piece.logs)
+    sizes = {log.key: named[log.key][0].size_bytes for log in piece.logs if log.key in named}
+    logs = tuple(replace(log, committed_bytes=sizes.get(log.key, 0)) for log in piece.logs)
     return replace(piece, logs=logs)
 
 

@@ -34,8 +34,8 @@ class LogFile:
     version: int
     size_bytes: int
     suffix: str = ""
-    committed: bool = field(default=False, compare=False)
-    """Whether a completed write is known to name it, so that all of it must be there."""
+    committed_bytes: int = field(default=0, compare=False)
+    """How many of its bytes a completed write has recorded, and must be there; 0 if not known."""
 
     @property
     def key(self) -> str:

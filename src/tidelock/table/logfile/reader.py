@@ -24,8 +24,8 @@ class CorruptBlock:
 def read_log(store: ObjectStore, log: LogFile) -> Iterator[Block | CorruptBlock]:
     """Yield the blocks of a log file.
 
-    Torn blocks of a file that a completed write names are errors; in others they are what a write
-    left that did not finish. Raises: `NotFound`, `DataCorrupt`.
+    Torn blocks among the bytes that a completed write has recorded are errors; others are what a
+    write left that did not finish. Raises: `NotFound`, `DataCorrupt`.
     """
     found = store.get(log.key)
     if found is None:
@@ -40,7 +40,7 @@ def read_log(store: ObjectStore, log: LogFile) -> Iterator[Block | CorruptBlock]
             hint="it was truncated: restore it from a copy, or roll back the write that made it",
         )
     for block in blocks_of(found.body, where=where):
-        if log.committed and isinstance(block, CorruptBlock):
+        if isinstance(block, CorruptBlock) and block.offset < log.committed_bytes:
             raise DataCorrupt(
                 f"{where}: {block.size_bytes:,} bytes at byte {block.offset:,} are no block:"
                 f" {block.reason}; the commit {log.instant} names the file, so they were one",
