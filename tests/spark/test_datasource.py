@@ -109,7 +109,7 @@ def test_an_overwrite_refuses_to_change_what_the_table_is(
 ) -> None:
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri)
-    with pytest.raises(ConfigInvalid, match=r"recordkey\.field = \('id',\), and the write says"):
+    with pytest.raises(ConfigInvalid, match=r"recordkey\.field is 'id', given '"):
         write(
             frame(session, *FIRST),
             uri,
