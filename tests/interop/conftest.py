@@ -13,6 +13,7 @@ import pytest
 
 from tests.interop.table import BUCKET, Table
 from tidelock.testing.java import Hudi, JavaTables, hudi, hudi_tables, java_tables
+from tidelock.testing.java.configs import settings_of_hudi
 from tidelock.testing.judges import HudiJava
 from tidelock.testing.judges.hudi_spark import HudiSpark, hudi_spark, spark_bundle
 from tidelock.testing.servers import S3Server, ServerUnavailable
@@ -44,6 +45,12 @@ def hudi_java() -> Hudi:
     so artefacts that do not resolve skip everywhere.
     """
     return _had(hudi)
+
+
+@pytest.fixture(scope="session")
+def hudi_settings() -> list[str]:
+    """Return Hudi's own list of its settings, or skip."""
+    return _had(settings_of_hudi)
 
 
 @pytest.fixture(scope="session")

@@ -213,6 +213,14 @@ def test_settings_come_from_a_properties_file(tidelock: Program, table: Path) ->
     assert "must be at least 10" in ended.err
 
 
+def test_a_properties_file_may_be_named_by_its_uri(tidelock: Program, table: Path) -> None:
+    props = table / "lock.properties"
+    props.write_text("hoodie.write.lock.storage.validity.timeout.secs = 4\n", encoding="utf-8")
+    ended = tidelock("lock", "acquire", str(table), "--props", f"file://{props}", "--for", "0")
+    assert ended.code == 2
+    assert "must be at least 10" in ended.err
+
+
 def test_a_missing_properties_file_is_named(tidelock: Program, table: Path) -> None:
     ended = tidelock("lock", "status", str(table), "--props", str(table / "none.properties"))
     assert ended.code == 8

@@ -10,6 +10,8 @@ from tidelock.base.errors import ConfigInvalid, NotFound
 from tidelock.base.javaproperties import parse_properties
 from tidelock.base.limits import PROPERTIES_BYTES_MAX
 from tidelock.ops.cli.properties import read_properties
+from tidelock.store.contract import Create
+from tidelock.store.uri import open_store
 
 
 @pytest.mark.parametrize(
@@ -48,15 +50,30 @@ def test_a_broken_escape_is_refused() -> None:
 def test_bytes_that_are_not_utf8_are_latin1(tmp_path: Path) -> None:
     path = tmp_path / "x.properties"
     path.write_bytes(b"a=\xe9")
-    assert read_properties(path) == {"a": "é"}
+    assert read_properties(str(path)) == {"a": "é"}
 
 
 def test_a_file_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        read_properties(tmp_path / "none")
+        read_properties(str(tmp_path / "none"))
     with pytest.raises(ConfigInvalid):
-        read_properties(tmp_path)
+        read_properties(str(tmp_path))
     huge = tmp_path / "huge"
     huge.write_bytes(b"#" * (PROPERTIES_BYTES_MAX + 1))
     with pytest.raises(ConfigInvalid, match="over"):
-        read_properties(huge)
+        read_properties(str(huge))
+
+
+@pytest.mark.parametrize("head", ["", "file://", "file:"])
+def test_a_file_is_named_by_its_path_or_as_hudi_does_by_a_uri(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "a b.properties"
+    path.write_text("a=1")
+    assert read_properties(f"{head}{path}") == {"a": "1"}
+
+
+def test_a_file_may_be_an_object_of_a_store() -> None:
+    store = open_store("memory://lake/conf")
+    store.put("source.properties", b"a=1", Create())
+    assert read_properties("memory://lake/conf/source.properties") == {"a": "1"}
+    with pytest.raises(NotFound, match=r"memory://lake/conf/none.properties"):
+        read_properties("memory://lake/conf/none.properties")

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tidelock as tl
+from tidelock.base import config
 from tidelock.base.errors import ConfigInvalid, Conflict, NotFound, Unsupported
 from tidelock.testing.judges.hudi_rs import HudiRs
 
@@ -218,8 +219,12 @@ def test_options_that_begin_with_an_underscore_stand_in_the_commit(
 
 
 def test_options_of_hudi_that_change_nothing_here_are_named_and_let_through(
-    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    session: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(config, "_said", set())
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri, **{"hoodie.datasource.write.row.writer.enable": "true"})
     assert "hoodie.datasource.write.row.writer.enable has no effect here" in caplog.text

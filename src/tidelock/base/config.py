@@ -11,8 +11,10 @@ import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from tidelock.base import hudikeys
 from tidelock.base.errors import ConfigInvalid
 
 logger = logging.getLogger(__name__)
@@ -103,20 +105,58 @@ def declared() -> Iterator[ConfigKey[Any]]:
             yield _registry[name]
 
 
+class Effect(StrEnum):
+    """What a setting of Hudi's comes to here."""
+
+    HONOURED = "honoured"
+    HARMLESS = "harmless"
+    REFUSED = "refused"
+
+
+def effect(name: str) -> Effect | None:
+    """Return what becomes of a setting by its name; None for one that nobody knows."""
+    if name in _registry:
+        return Effect.HONOURED
+    if hudikeys.refusal(name) is not None:
+        return Effect.REFUSED
+    return None if hudikeys.harmless(name) is None else Effect.HARMLESS
+
+
 def check_values(settings: Mapping[str, object]) -> None:
-    """Raise `ConfigInvalid` for a declared key whose value cannot be read, whoever will read it."""
+    """Refuse values that cannot be read, and settings of Hudi's that ask for what is not done here.
+
+    What has no effect is logged once in the life of the process. Raises: `ConfigInvalid`.
+    """
     for name, value in settings.items():
         key = _registry.get(name)
-        if key is not None and value is not None:
-            key.value({key.key: value})
+        if key is not None:
+            if value is not None:
+                key.value({key.key: value})
+            continue
+        refused = hudikeys.refusal(name)
+        if refused is not None and not refused.allows(value, settings):
+            raise ConfigInvalid(f"{name} = {value}: {refused.why}", hint=refused.hint)
+        why = None if refused else hudikeys.harmless(name)
+        if why is not None:
+            say_once(name, why)
+
+
+_said: set[str] = set()
+
+
+def say_once(name: str, why: str) -> None:
+    """Log that a setting has no effect, unless this process has said so before."""
+    if name not in _said:
+        _said.add(name)
+        logger.warning("%s has no effect here: %s", name, why)
 
 
 def unknown_keys(settings: Mapping[str, object], *, prefixes: tuple[str, ...]) -> dict[str, str]:
-    """Return each undeclared key below `prefixes`, with the nearest declared name ("" if none)."""
+    """Return each key below `prefixes` that nobody knows, with the nearest declared name, or ""."""
     unknown: dict[str, str] = {}
     settings = {name: value for name, value in settings.items() if not name.startswith(OWN_PREFIX)}
     for name in settings:
-        if name in _registry or not name.startswith(prefixes):
+        if not name.startswith(prefixes) or effect(name) is not None:
             continue
         near = difflib.get_close_matches(name, _registry, n=1, cutoff=0.75)
         unknown[name] = near[0] if near else ""

@@ -76,6 +76,7 @@ CLIENT_WAIT_BETWEEN_RETRIES_MS = declare(
         int,
         5_000,
         "pause between a writer's tries with its provider",
+        aliases=("hoodie.write.lock.client.wait_time_ms",),
         group=_G,
     )
 )

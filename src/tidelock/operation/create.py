@@ -40,7 +40,6 @@ _CREATED: Final = (
     KeyGenerator.NON_PARTITION,
     KeyGenerator.TIMESTAMP,
 )
-_TIME_SETTINGS: Final = "hoodie.keygen.timebased."
 _OF_STATEMENTS: Final = ("SqlKeyGenerator", "MergeIntoKeyGenerator")
 """Classes by which Hudi's SQL wraps a table's own key generator."""
 
@@ -65,7 +64,7 @@ def table_properties(uri: str, schema: pa.Schema, options: Mapping[str, object])
     for role, columns in (("record key", keys), ("partition", partitions), ("ordering", order)):
         _check_columns(role, columns, schema)
     stored = storable(schema, table=named)
-    times = {k: str(v) for k, v in options.items() if k.startswith(_TIME_SETTINGS)}
+    times = {k.key: v for k in o.TIME_OPTIONS if (v := k.value(options)) is not None}
     index = {key.key: str(options[key.key]) for key in INDEX_OPTIONS if key.key in options}
     generator = _generator(options, times)
     properties = new_properties(
@@ -250,7 +249,7 @@ def _generator(options: Mapping[str, object], times: Mapping[str, str]) -> KeyGe
     else:
         class_name = o.KEY_GENERATOR_CLASS.value(options)
         if not class_name:
-            return KeyGenerator.TIMESTAMP if times else None
+            return KeyGenerator.TIMESTAMP if o.TIME_TYPE.key in times else None
         short = class_name.rpartition(".")[2]
         found, named = _GENERATORS.get(_plain_class(short)), class_name
     if found not in _CREATED:
@@ -262,7 +261,7 @@ def _generator(options: Mapping[str, object], times: Mapping[str, str]) -> KeyGe
 
 
 def _merge_mode(options: Mapping[str, object]) -> MergeMode | None:
-    named = o.RECORD_MERGE_MODE.value(options)
+    named = o.merge_mode_asked(options)
     return None if named is None else _member(MergeMode, named, o.RECORD_MERGE_MODE)
 
 

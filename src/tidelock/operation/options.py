@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from tidelock.base.config import ConfigKey, boolean, declare, declared, unknown_keys
+from tidelock.base.config import (
+    ConfigKey,
+    boolean,
+    check_values,
+    declare,
+    declared,
+    effect,
+    say_once,
+    unknown_keys,
+)
 from tidelock.base.errors import ConfigInvalid
 from tidelock.table.schema.evolution import EVOLUTION_OPTION
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -31,19 +37,21 @@ _CHECKED: Final = (
 """Below these every name that means something is declared, so another one is a mistake."""
 
 
-_WITHOUT_EFFECT: Final = frozenset(
-    {
-        "hoodie.datasource.write.reconcile.schema",
-        "hoodie.datasource.write.row.writer.enable",
-        "hoodie.datasource.write.streaming.disable.compaction",
-        "hoodie.parquet.compression.ratio",
-        "hoodie.parquet.dictionary.enabled",
-        "hoodie.parquet.field_id.write.enabled",
-        "hoodie.parquet.page.size",
-        "hoodie.parquet.writelegacyformat.enabled",
-    }
-)
-"""Names of Hudi's below those that say how it works inside: no table is different for them."""
+_EVENT_TIME: Final = "EVENT_TIME_ORDERING"
+_COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
+_PAYLOADS: Final = {
+    "DefaultHoodieRecordPayload": _EVENT_TIME,
+    "EventTimeAvroPayload": _EVENT_TIME,
+    "OverwriteWithLatestAvroPayload": _COMMIT_TIME,
+}
+_STRATEGIES: Final = {
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": _EVENT_TIME,
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": _COMMIT_TIME,
+}
+
+
+def _named(modes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({mode})" for name, mode in modes.items())
 
 
 def comma_list(text: str) -> tuple[str, ...]:
@@ -61,6 +69,11 @@ def _option(
     aliases: tuple[str, ...] = (),
 ) -> ConfigKey[T]:
     return declare(ConfigKey(name, parse, default, doc, aliases=aliases, group=group))
+
+
+def _version(text: str) -> int:
+    """Read a table version as a number, or in the words that Hudi has for some of them."""
+    return {"EIGHT": 8, "NINE": 9}.get(text.upper()) or int(text)
 
 
 TABLE_NAME = _option(
@@ -83,12 +96,12 @@ TABLE_TYPE = _option(
     str.upper,
     "COPY_ON_WRITE or MERGE_ON_READ",
     default="COPY_ON_WRITE",
-    aliases=("hoodie.table.type",),
+    aliases=("hoodie.table.type", "hoodie.datasource.write.storage.type"),
 )
 TABLE_VERSION = _option(
     "Tables",
     "hoodie.write.table.version",
-    int,
+    _version,
     "version of the table format that a table is created with: 9 or 8",
     default=9,
     aliases=("hoodie.table.version",),
@@ -121,6 +134,24 @@ RECORD_MERGE_MODE = _option(
     "COMMIT_TIME_ORDERING, EVENT_TIME_ORDERING or CUSTOM; default: by whether it has an ordering",
     aliases=("hoodie.record.merge.mode",),
 )
+PAYLOAD_CLASS = _option(
+    "Tables",
+    "hoodie.datasource.write.payload.class",
+    str,
+    f"one of Hudi's payload classes, for the merge mode that it stands for: {_named(_PAYLOADS)}",
+    aliases=("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"),
+)
+MERGE_STRATEGY = _option(
+    "Tables",
+    "hoodie.write.record.merge.strategy.id",
+    str.lower,
+    f"one of Hudi's merge strategies, for the merge mode it stands for: {_named(_STRATEGIES)}",
+    aliases=(
+        "hoodie.datasource.write.record.merger.strategy",
+        "hoodie.record.merge.strategy.id",
+        "hoodie.compaction.record.merger.strategy",
+    ),
+)
 KEY_GENERATOR_TYPE = _option(
     "Tables",
     "hoodie.datasource.write.keygenerator.type",
@@ -133,6 +164,29 @@ KEY_GENERATOR_CLASS = _option(
     "hoodie.datasource.write.keygenerator.class",
     str,
     "Java class of the key generator; those of Hudi are known by name",
+    aliases=("hoodie.table.keygenerator.class",),
+)
+
+
+def _time_option(name: str, doc: str) -> ConfigKey[str]:
+    old = f"hoodie.deltastreamer.keygen.timebased.{name}"
+    return _option("Tables", f"hoodie.keygen.timebased.{name}", str, doc, aliases=(old,))
+
+
+TIME_TYPE = _time_option(
+    "timestamp.type",
+    "what the partition column of the TIMESTAMP key generator holds: UNIX_TIMESTAMP,"
+    " EPOCHMILLISECONDS, EPOCHMICROSECONDS, SCALAR, DATE_STRING or MIXED",
+)
+TIME_OPTIONS = (
+    TIME_TYPE,
+    _time_option("timestamp.scalar.time.unit", "unit of a SCALAR, such as DAYS or SECONDS"),
+    _time_option("input.dateformat", "patterns of times that are text, separated by commas"),
+    _time_option("input.dateformat.list.delimiter.regex", "what separates these patterns"),
+    _time_option("input.timezone", "zone of times that are text and name none"),
+    _time_option("output.dateformat", "pattern of the folders, such as yyyy/MM/dd"),
+    _time_option("output.timezone", "zone of the folders"),
+    _time_option("timezone", "zone of both"),
 )
 HIVE_STYLE_PARTITIONS = _option(
     "Tables",
@@ -375,25 +429,53 @@ BUCKET_ENGINE = _option(
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Refuse names that are mistakes, and say which name is nearest.
+    """Refuse names that are mistakes, with the nearest, and values that ask for what is not done.
 
-    Names of Hudi's that have no effect here pass with a warning, so that the properties of a Hudi
-    job can be used as they are. Raises: `ConfigInvalid`.
+    Names of Hudi's that have no effect here pass and are logged once, so that the properties of a
+    Hudi job can be used as they are. Raises: `ConfigInvalid`.
     """
     for name, near in unknown_keys(options, prefixes=_CHECKED).items():
-        if name not in _WITHOUT_EFFECT:
-            raise _unknown(name, near)
+        raise _unknown(name, near)
     for name in options:
-        if name in _WITHOUT_EFFECT:
-            logger.warning("%s has no effect here", name)
-            continue
-        if name in _known() or name.startswith(_CHECKED):
+        if effect(name) is not None or name.startswith(_CHECKED):
             continue
         foreign = not name.startswith(("hoodie.", "fs."))
         matches = difflib.get_close_matches(name, _known(), n=1, cutoff=0.3 if foreign else 0.9)
         if matches or foreign:
             raise _unknown(name, matches[0] if matches else "")
-        logger.warning("%s has no effect here", name)
+        say_once(name, "nothing here is known by that name")
+    check_values(options)
+    merge_mode_asked(options)
+
+
+def merge_mode_asked(options: Mapping[str, object]) -> str | None:
+    """Return the merge mode that the options ask for, by name, payload class or strategy.
+
+    Raises: `ConfigInvalid` for a payload or strategy that no mode stands for, and for two modes.
+    """
+    asked: dict[str, str] = {}
+    named = RECORD_MERGE_MODE.value(options)
+    if named is not None:
+        asked[RECORD_MERGE_MODE.key] = named
+    payload = PAYLOAD_CLASS.value(options)
+    if payload:
+        asked[PAYLOAD_CLASS.key] = _stands_for(_PAYLOADS, payload.rpartition(".")[2], PAYLOAD_CLASS)
+    strategy = MERGE_STRATEGY.value(options)
+    if strategy:
+        asked[MERGE_STRATEGY.key] = _stands_for(_STRATEGIES, strategy, MERGE_STRATEGY)
+    if len(set(asked.values())) > 1:
+        said = ", ".join(f"{key} asks for {mode}" for key, mode in asked.items())
+        raise ConfigInvalid(f"two merge modes: {said}", hint=f"give {RECORD_MERGE_MODE.key} alone")
+    return next(iter(asked.values()), None)
+
+
+def _stands_for(modes: Mapping[str, str], name: str, key: ConfigKey[str]) -> str:
+    if name not in modes:
+        raise ConfigInvalid(
+            f"{key.key} = {name}: rows are merged in none of the ways that it stands for",
+            hint=f"use {_named(modes)}, or {RECORD_MERGE_MODE.key}",
+        )
+    return modes[name]
 
 
 def _known() -> frozenset[str]:

@@ -106,6 +106,8 @@ def _check_text(uri: str) -> None:
 def _split(uri: str) -> tuple[str, str, str]:
     """Return scheme, authority and path (without slashes around it, but absolute for files)."""
     _check_text(uri)
+    if uri.startswith("file:/") and not uri.startswith("file://"):
+        uri = f"file://{uri.removeprefix('file:')}"  # as Hadoop prints local paths
     if "://" not in uri:
         return "file", "", _local(uri)
     parts = urlsplit(uri)

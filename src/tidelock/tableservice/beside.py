@@ -74,6 +74,8 @@ def split(options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
 
     What runs beside writes does not run after them too.
     """
+    if not c.SERVICES_ENABLED.required(options):
+        return dict(options), None
     after, beside = dict(options), dict(options)
     pairs = (
         (COMPACT_ASYNC, c.COMPACT_INLINE),

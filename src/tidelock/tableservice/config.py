@@ -17,6 +17,16 @@ from tidelock.tableservice.compaction.plan import Choice, Due, Strategy, Trigger
 _GROUP: Final = "Table services"
 _HOUR_MS: Final = 3_600_000
 
+SERVICES_ENABLED = declare(
+    ConfigKey(
+        "hoodie.table.services.enabled",
+        boolean,
+        default=True,
+        doc="run services after writes and beside them, by the settings of each; false runs none"
+        " there, and leaves them to other processes",
+        group=_GROUP,
+    )
+)
 COMPACT_INLINE = declare(
     ConfigKey(
         "hoodie.compact.inline",

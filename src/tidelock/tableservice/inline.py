@@ -45,6 +45,8 @@ class Inline:
 
     def after_write(self) -> None:
         """Do what is due. A write that has been made stands, whatever happens here."""
+        if not c.SERVICES_ENABLED.required(self.options):
+            return
         self._attempt("compaction", self._compact)
         self._attempt("log compaction", self._log_compact)
         self._attempt("clustering", self._cluster)

@@ -174,16 +174,6 @@ ROLLBACK_MARKERS = declare(
         group=_G,
     )
 )
-AVOID_DUPLICATE_PLAN = declare(
-    ConfigKey(
-        "hoodie.rollback.avoid.duplicate.plan",
-        boolean,
-        True,  # noqa: FBT003 - the default of a switch
-        "an instant has one roll-back plan; the ledger sees to that, so false is refused (Hudi's"
-        " default is false)",
-        group=_G,
-    )
-)
 SERVICE_GUARD = declare(
     ConfigKey(
         "tidelock.table.services.guard",
@@ -246,11 +236,6 @@ class TxnSettings:
             has_lock=provider_name(settings) is not None,
         )
         read.check()
-        if not AVOID_DUPLICATE_PLAN.required(settings):
-            raise ConfigInvalid(
-                f"{AVOID_DUPLICATE_PLAN.key} = false would allow two roll-backs of one write",
-                hint="leave it out: the ledger decides each roll-back once",
-            )
         return read
 
     def check(self) -> None:

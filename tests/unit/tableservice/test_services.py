@@ -257,6 +257,25 @@ def test_inline_compaction_comes_when_it_is_due(tmp_path: Path) -> None:
         assert content(table)[0]["v"] == "v7"
 
 
+def test_no_service_runs_after_writes_where_services_are_switched_off(tmp_path: Path) -> None:
+    options = {
+        "hoodie.table.services.enabled": "false",
+        "hoodie.compact.inline": "true",
+        "hoodie.compact.inline.max.delta.commits": "1",
+        "hoodie.datasource.compaction.async.enable": "true",
+        "hoodie.clean.trigger.max.commits": "1",
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+    }
+    uri = str(tmp_path / "t")
+    with Table.create(uri, SCHEMA, key="id", type="MERGE_ON_READ", options=options) as table:
+        for number in range(6):
+            table.upsert(rows((1, f"v{number}", number)))
+        done = [instant.action for instant in table.timeline]
+    assert done == [Action.DELTA_COMMIT] * 6
+
+
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_writer_whose_files_were_cleaned_away_starts_over(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,7 +33,7 @@ EXIT_PROBLEMS = 1
 
 @contextmanager
 def opened(
-    uri: str, props: Sequence[str] | None, props_file: Path | None
+    uri: str, props: Sequence[str] | None, props_file: str | None
 ) -> Iterator[tuple[ObjectStore, str]]:
     """Open the store of a table, and say where its timeline is."""
     from tidelock.table.properties_file import load_properties

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,9 +46,12 @@ Props = Annotated[
     ),
 ]
 PropsFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--props", metavar="FILE", help="A Java properties file with settings.", show_default=False
+        "--props",
+        metavar="FILE",
+        help="A Java properties file with settings: a path, or a URI with file, s3, gs or abfss.",
+        show_default=False,
     ),
 ]
 Validity = Annotated[
@@ -138,27 +140,27 @@ class Target:
 
 
 def given_settings(
-    props: Sequence[str] | None, props_file: Path | None, *, option: str = "--prop"
+    props: Sequence[str] | None, props_file: str | None, *, option: str = "--prop"
 ) -> dict[str, object]:
     """Return the settings of the file, overlaid by those of `--prop`, or what it is called.
 
     Raises: `ConfigInvalid`, `NotFound`.
     """
-    settings: dict[str, object] = {}
-    if props_file is not None:
-        settings.update(read_properties(props_file))
+    single: dict[str, object] = {}
     for prop in props or ():
         name, found, value = prop.partition("=")
         if not found or not name.strip():
             raise ConfigInvalid(f"{option} {prop!r} is not KEY=VALUE")
-        settings[name.strip()] = value
-    return settings
+        single[name.strip()] = value
+    if props_file is None:
+        return single
+    return {**read_properties(props_file, single), **single}
 
 
 def target(
     uri: str,
     props: Sequence[str] | None,
-    props_file: Path | None,
+    props_file: str | None,
     validity: int | None = None,
     renew: int | None = None,
     *,

@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tidelock.base.errors import ConfigInvalid, NotFound, PermissionDenied
 from tidelock.base.javaproperties import parse_properties
 from tidelock.base.limits import PROPERTIES_BYTES_MAX
+from tidelock.store.uri import canonical, open_store
+
+_FILE = "file://"
 
 
-def read_properties(path: Path) -> dict[str, str]:
+def read_properties(place: str, settings: Mapping[str, object] | None = None) -> dict[str, str]:
     """Return the settings in a properties file; the last of two equal keys wins, as in Java.
 
-    Raises: `NotFound`, `PermissionDenied`, `ConfigInvalid`.
+    `place` is a path or a URI; `settings` are those of the store that a URI names.
+    Raises: `NotFound`, `PermissionDenied`, `ConfigInvalid`, `ResourceInvalid`, `Unsupported`.
     """
+    uri = canonical(place)
+    if uri.startswith(_FILE):
+        body = _from_disk(Path(uri.removeprefix(_FILE)))
+    else:
+        body = _from_store(uri, settings or {})
+    if len(body) > PROPERTIES_BYTES_MAX:
+        raise ConfigInvalid(f"the properties file {place} has over {PROPERTIES_BYTES_MAX} bytes")
+    try:
+        return parse_properties(_text(body))
+    except ValueError as error:
+        raise ConfigInvalid(f"the properties file {place} is wrong: {error}") from error
+
+
+def _from_disk(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            body = file.read(PROPERTIES_BYTES_MAX + 1)
+            return file.read(PROPERTIES_BYTES_MAX + 1)
     except FileNotFoundError as error:
         raise NotFound(f"there is no properties file {path}") from error
     except PermissionError as error:
         raise PermissionDenied(f"the properties file {path} may not be read") from error
     except (OSError, ValueError) as error:
         raise ConfigInvalid(f"the properties file {path} cannot be read: {error}") from error
-    if len(body) > PROPERTIES_BYTES_MAX:
-        raise ConfigInvalid(f"the properties file {path} has over {PROPERTIES_BYTES_MAX} bytes")
+
+
+def _from_store(uri: str, settings: Mapping[str, object]) -> bytes:
+    folder, _, name = uri.rpartition("/")
+    store = open_store(folder, settings)
     try:
-        return parse_properties(_text(body))
-    except ValueError as error:
-        raise ConfigInvalid(f"the properties file {path} is wrong: {error}") from error
+        found = store.get(name, end=PROPERTIES_BYTES_MAX + 1)
+    finally:
+        store.close()
+    if found is None:
+        raise NotFound(f"there is no properties file {uri}")
+    return found.body
 
 
 def _text(body: bytes) -> str:

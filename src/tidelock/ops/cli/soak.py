@@ -163,7 +163,7 @@ def _tell(told: Told, home: Path, output: Output) -> None:
     )
 
 
-def _settings(props: Sequence[str] | None, props_file: Path | None, lock: str) -> dict[str, str]:
+def _settings(props: Sequence[str] | None, props_file: str | None, lock: str) -> dict[str, str]:
     from tidelock.ops.fleet.articles import LOCKED
 
     given = options.given_settings(props, props_file)

@@ -13,8 +13,6 @@ from tidelock.ops.cli.output import Output, duration, error_facts, kind_of
 from tidelock.ops.cli.stopping import Stopping
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from tidelock.pipeline.streamer.running import Event, Totals
@@ -97,7 +95,7 @@ def streamer(
 
 
 def _properties(
-    confs: list[str] | None, file: Path | None, writer_id: str | None
+    confs: list[str] | None, file: str | None, writer_id: str | None
 ) -> dict[str, object]:
     found = options.given_settings(confs, file, option="--hoodie-conf")
     if writer_id is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,7 +44,7 @@ AsOf = Annotated[
 def opened(
     uri: str,
     props: Sequence[str] | None,
-    props_file: Path | None,
+    props_file: str | None,
     *,
     workers: int | None = None,
 ) -> AbstractContextManager[Table]:

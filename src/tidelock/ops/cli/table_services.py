@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -220,7 +219,7 @@ class Asked:
 
 
 def _chosen(
-    option: list[str] | None, props: list[str] | None, props_file: Path | None
+    option: list[str] | None, props: list[str] | None, props_file: str | None
 ) -> dict[str, object]:
     return {**options.given_settings(props, props_file), **given_options(option)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -238,7 +237,7 @@ def ttl(
 
 
 def _chosen(
-    option: list[str] | None, props: list[str] | None, props_file: Path | None
+    option: list[str] | None, props: list[str] | None, props_file: str | None
 ) -> dict[str, object]:
     return {**options.given_settings(props, props_file), **given_options(option)}
 

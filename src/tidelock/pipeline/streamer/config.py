@@ -16,6 +16,7 @@ E = TypeVar("E", bound=StrEnum)
 HUDI: Final = "hoodie.streamer."
 HUDI_OLD: Final = "hoodie.deltastreamer."
 OURS: Final = "tidelock.streamer."
+_KEYS_OLD: Final = f"{HUDI_OLD}keygen."
 CSV_OPTIONS: Final = (f"{HUDI}csv.", f"{HUDI_OLD}csv.")
 JDBC_OPTIONS: Final = (f"{HUDI}jdbc.extra.options.", f"{HUDI_OLD}jdbc.extra.options.")
 _GROUP: Final = "Streamer"
@@ -203,6 +204,8 @@ KAFKA_AUTO_RESET: Final = "auto.offset.reset"
 
 def is_streamers(name: str) -> bool:
     """Tell whether a setting is for the streamer, and nothing that a table would know."""
+    if name.startswith(_KEYS_OLD):
+        return False
     return name.startswith((HUDI, HUDI_OLD, OURS)) or name == QUARANTINE_PATH.aliases[0]
 
 

@@ -23,6 +23,7 @@ CLUSTER_INLINE = declare(
         boolean,
         default=False,
         doc="cluster after each write that makes it due",
+        aliases=("hoodie.datasource.clustering.inline.enable",),
         group=_GROUP,
     )
 )
