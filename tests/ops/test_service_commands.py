@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from rich.console import Console
 
 from tests.ops.program import Ended, Program
 from tidelock.ops.cli.progress import progress_bar
+from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.guard import claimed
 from tidelock.tableservice.table import Table
+from tidelock.txn.heartbeat import heartbeat_key
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
 QUIET = {
@@ -102,13 +105,34 @@ def test_what_somebody_executes_is_left_to_them(tidelock: Program, folder: Path)
             assert (seen["owner"], seen["alive"], seen["attempt"]) == (transactions.owner, True, 1)
             assert seen["heartbeat_age_ms"] is not None
             assert "is being executed" in tidelock("services", str(folder)).out
-            (left,) = told(tidelock("compact", str(folder), "run", "--json"))["left"]
-            assert left["instant"] == scheduled
+            for step in ("run", "execute"):
+                ended = tidelock("compact", str(folder), step, "--json")
+                assert ended.code == 4
+                assert ended.facts["outcome"] == "left to others"
+                (left,) = ended.facts["left"]
+                assert left["instant"] == scheduled
+            ended = tidelock("compact", str(folder), "run")
+            assert ended.code == 4
+            assert "1 left to others" in ended.out
             ended = tidelock("compact", str(folder), "execute", "--instant", scheduled)
             assert ended.code == 4
             assert "executed by" in ended.err
         assert Compaction(other.writer()).pending() == (scheduled,)
     assert len(told(tidelock("compact", str(folder), "execute", "--json"))["executed"]) == 1
+
+
+def test_a_clean_says_what_it_rolled_back(tidelock: Program, folder: Path) -> None:
+    with Table.open(str(folder), options=QUIET) as dead:
+        home = dead.writer().transactions
+        begun = home.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
+        home.beating.drop(begun.instant)
+        os.utime(folder / heartbeat_key(begun.instant), (1, 1))
+    done = told(tidelock("clean", str(folder), "run", "--json"))
+    assert done["rolled_back"] == [
+        {"instant": begun.instant, "action": "deltacommit", "files_deleted": 0}
+    ]
+    assert done["outcome"] in ("executed", "nothing to do")
+    assert "rolled back" not in tidelock("clean", str(folder), "run").out
 
 
 def test_clustering_joins_small_files(tidelock: Program, folder: Path) -> None:

@@ -10,10 +10,22 @@ import pytest
 from tidelock.testing.servicescenes.stage import Stage, made
 
 
-@pytest.fixture(scope="session")
-def compaction_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a merge-on-read table with a compaction that waits."""
-    return made(tmp_path_factory.mktemp("templates"), "compaction")
+@pytest.fixture(scope="session", params=["compaction", "clustering", "logcompaction"])
+def staying_template(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return a table with a plan that stays, of a service of that kind, or made to be."""
+    return made(tmp_path_factory.mktemp("templates"), request.param, stays=True)
+
+
+@pytest.fixture
+def clustering_that_stays(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> Iterator[Stage]:
+    """Set the stage for a clustering that is configured to stay."""
+    template = made(tmp_path_factory.mktemp("templates"), "clustering", stays=True)
+    with Stage.on_copy(template, tmp_path, "clustering") as stage:
+        yield stage
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +35,21 @@ def clustering_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def compacting(compaction_template: Path, tmp_path: Path) -> Iterator[Stage]:
+def staying(staying_template: Path, tmp_path: Path) -> Iterator[Stage]:
     """Set the stage for a plan that stays until it is carried out."""
+    with Stage.on_copy(staying_template, tmp_path, staying_template.name) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="session")
+def compaction_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a merge-on-read table with a compaction that waits."""
+    return made(tmp_path_factory.mktemp("templates"), "compaction")
+
+
+@pytest.fixture
+def compacting(compaction_template: Path, tmp_path: Path) -> Iterator[Stage]:
+    """Set the stage for a compaction."""
     with Stage.on_copy(compaction_template, tmp_path, "compaction") as stage:
         yield stage
 

@@ -18,6 +18,7 @@ from tidelock.txn.draft import CommitResult, Committed, Overtaken
 from tidelock.txn.planning import NotClaimed, Why
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
+from tidelock.txn.verdict import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ def claimed(
             if transaction.is_given_up():
                 raise Conflict(f"{instant} was taken for dead, and is over: {error}") from error
             raise
+
+
+@contextmanager
+def stale_removed(transactions: Transactions, instant: str) -> Iterator[None]:
+    """Remove a plan that stays, if a writer changed for good what it starts from."""
+    try:
+        yield
+    except WriteConflict as error:
+        if isinstance(error.report, Report) and error.report.groups:
+            # What it starts from will never be the newest again: nobody can carry it out.
+            transactions.remove_plan(instant, delay_ms=0, forced=True)
+        raise
 
 
 def _refusal(instant: str, taken: NotClaimed) -> Conflict:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol
 
 from tidelock.base.errors import Conflict, WriteConflict
@@ -40,12 +41,40 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What was undone before a service planned: a failed write, or a plan that nobody executes."""
+
+    instant: str
+    action: str
+    files_deleted: int = 0
+
+
+class Outcome(StrEnum):
+    """What one run of a service came to."""
+
+    EXECUTED = "executed"
+    SCHEDULED = "scheduled"
+    NOTHING_TO_DO = "nothing to do"
+    LEFT_TO_OTHERS = "left to others"
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """What one run of a service did."""
 
     scheduled: str | None = None
     executed: tuple[Executed, ...] = ()
     left: tuple[Left, ...] = ()
+    rolled_back: tuple[RolledBack, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it came to: plans that were left count where no plan was carried out here."""
+        if self.executed:
+            return Outcome.EXECUTED
+        if self.left:
+            return Outcome.LEFT_TO_OTHERS
+        return Outcome.SCHEDULED if self.scheduled else Outcome.NOTHING_TO_DO
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +82,18 @@ class Service:
     """A service with its settings.
 
     `preview` says what a plan would cover, as names of file groups or files; nothing is changed.
+    `prepare` undoes what the dead left, before anything is planned, and returns it.
     """
 
     plans: Planned
     schedule: Callable[[], str | None]
     preview: Callable[[], tuple[str, ...]]
-    prepare: Callable[[], object] = field(default=lambda: None)
+    prepare: Callable[[], tuple[RolledBack, ...]] = field(default=lambda: ())
+
+    def plan_anew(self) -> Ran:
+        """Undo what the dead left, and schedule."""
+        undone = self.prepare()
+        return Ran(self.schedule(), rolled_back=undone)
 
     def execute_pending(self) -> Ran:
         """Execute every plan that waits; those that others execute are left to them."""
@@ -66,13 +101,13 @@ class Service:
 
     def run(self) -> Ran:
         """Execute what waits, then plan anew and execute that."""
-        self.prepare()
-        first = self.execute_pending()
+        undone = self.prepare()
+        first = replace(self.execute_pending(), rolled_back=undone)
         scheduled = self.schedule()
         if scheduled is None:
             return first
         then = self._execute((scheduled,))
-        return Ran(scheduled, first.executed + then.executed, first.left + then.left)
+        return Ran(scheduled, first.executed + then.executed, first.left + then.left, undone)
 
     def _execute(self, instants: tuple[str, ...]) -> Ran:
         executed: list[Executed] = []
@@ -100,10 +135,11 @@ def compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
 
 def log_compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
     """Return the log compaction of a table. Raises: `ConfigInvalid`."""
-    service, threshold = LogCompaction(writer), c.LOG_COMPACT_BLOCKS.required(options)
+    threshold = c.LOG_COMPACT_BLOCKS.required(options)
+    service = LogCompaction(writer, removable=cc.LOG_COMPACT_REMOVABLE.required(options))
 
-    def undo() -> None:
-        remove_expired(writer.transactions, delay_ms=cc.plan_delay_ms(options))
+    def undo() -> tuple[RolledBack, ...]:
+        return _expired(writer, options)
 
     def preview() -> tuple[str, ...]:
         plan = service.plan(threshold)
@@ -120,8 +156,11 @@ def clean(writer: TableWriter, options: Mapping[str, object]) -> Service:
     """
     service, keep = Clean(writer), c.clean_keep(options, writer.transactions.clock)
 
-    def undo() -> None:
-        writer.transactions.recover(delay_ms=cc.plan_delay_ms(options))
+    def undo() -> tuple[RolledBack, ...]:
+        report = writer.transactions.recover(delay_ms=cc.plan_delay_ms(options))
+        return tuple(
+            RolledBack(each.instant, each.action, len(each.files)) for each in report.undone
+        )
 
     def preview() -> tuple[str, ...]:
         plan = service.plan(keep)
@@ -138,12 +177,13 @@ def clean(writer: TableWriter, options: Mapping[str, object]) -> Service:
 def clustering(writer: TableWriter, options: Mapping[str, object]) -> Service:
     """Return the clustering of a table. Raises: `ConfigInvalid`."""
     copied_min = cc.CLUSTER_COPIED_MIN.required(options)
-    service = Clustering(writer, copied_min, cc.clustering_layout(options))
+    removable = cc.CLUSTER_REMOVABLE.required(options)
+    service = Clustering(writer, copied_min, cc.clustering_layout(options), removable=removable)
     sizes = cc.clustering_sizes(options, writer.transactions.clock)
     sort_by = cc.sort_columns(options)
 
-    def undo() -> None:
-        remove_expired(writer.transactions, delay_ms=cc.plan_delay_ms(options))
+    def undo() -> tuple[RolledBack, ...]:
+        return _expired(writer, options)
 
     def preview() -> tuple[str, ...]:
         return tuple(
@@ -153,6 +193,12 @@ def clustering(writer: TableWriter, options: Mapping[str, object]) -> Service:
         )
 
     return Service(service, lambda: service.schedule(sizes, sort_by=sort_by), preview, undo)
+
+
+def _expired(writer: TableWriter, options: Mapping[str, object]) -> tuple[RolledBack, ...]:
+    plans = writer.transactions.ledger.refresh().plans
+    gone = remove_expired(writer.transactions, delay_ms=cc.plan_delay_ms(options))
+    return tuple(RolledBack(each, plans[each].action.value) for each in gone if each in plans)
 
 
 def _named(partition: str | None, name: str | None) -> str:

@@ -29,6 +29,7 @@ from tidelock.tableservice.clustering.plan import Sizes
 from tidelock.tableservice.compaction.execute import Compaction
 from tidelock.tableservice.compaction.plan import Choice, plan_compaction
 from tidelock.tableservice.guard import claimed
+from tidelock.tableservice.running import clustering
 from tidelock.tableservice.table import Table
 from tidelock.testing.judges.hudi_rs import HudiRs
 from tidelock.txn.heartbeat import heartbeat_key
@@ -432,3 +433,46 @@ def test_a_plan_with_an_unknown_layout_is_refused(table: Table) -> None:
     (Path(table.uri.removeprefix("file://")) / path).write_bytes(encode(request))
     with pytest.raises(DataCorrupt, match="spiral"):
         service.execute(planned)
+
+
+def test_a_plan_that_stays_is_resumed_and_late_files_of_a_dead_attempt_are_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = {"tidelock.clustering.removable": "false"}
+    with made(tmp_path / "t", "COPY_ON_WRITE", **stays) as table:
+        before = values(table)
+        (planned,) = [clustering(table.writer(), {**OPTIONS, **stays}).schedule()]
+        assert planned is not None
+        late: dict[Path, bytes] = {}
+
+        def die() -> None:
+            found = (tmp_path / "t").rglob(f"*_{planned}.parquet")
+            late.update({path: path.read_bytes() for path in found})
+            raise OSError("the machine is switched off")
+
+        meanwhile(monkeypatch, die)
+        with pytest.raises(OSError, match="switched off"):
+            Clustering(table.writer()).execute(planned)
+        table.clean()
+        assert Clustering(table.writer()).pending() == (planned,)
+        (done,) = table.cluster().executed
+        assert done.instant == planned
+        assert late
+        assert not any(path.exists() for path in late)
+        for path, body in late.items():
+            path.write_bytes(body)
+        assert values(table) == before
+        assert table.read().num_rows == len(before)
+
+
+def test_a_plan_that_stays_is_removed_once_a_writer_changed_a_source(tmp_path: Path) -> None:
+    stays = {"tidelock.clustering.removable": "false"}
+    with made(tmp_path / "t", "COPY_ON_WRITE", **stays) as table:
+        service = clustering(table.writer(), {**OPTIONS, **stays})
+        planned = service.schedule()
+        assert planned is not None
+        table.upsert(rows(2, v="later"))
+        with pytest.raises(WriteConflict):
+            service.plans.execute(planned)
+        assert service.plans.pending() == ()
+        assert values(table)[2] == "later2"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tidelock.base.errors import InvalidInput
+from tidelock.base.errors import InvalidInput, Kind
 from tidelock.ops.cli import options
 from tidelock.ops.cli.output import Output, columns
 from tidelock.ops.cli.progress import progress_bar
@@ -82,7 +82,7 @@ def compact(
     Any number of processes may do this at once: each plan is executed by one of them, and one that
     dies is taken over. Plans that somebody else is executing are left to them.
 
-    Ends with 0, or with 4 if the plan of --instant cannot be executed now.
+    Ends with 0, or with 4 if what was to be executed was left to others: they are at it.
 
         tidelock compact s3://lake/orders run
     """
@@ -108,7 +108,7 @@ def log_compact(
     Base files are not written: this is cheaper than a compaction, and reads get faster by it.
     Writers come first: where one was in the way, the plan is undone.
 
-    Ends with 0, or with 4 if the plan of --instant was not carried out.
+    Ends with 0, or with 4 if what was to be executed was left: others are at it, or came between.
 
         tidelock log-compact s3://lake/orders run -O hoodie.log.compaction.blocks.threshold=10
     """
@@ -134,7 +134,7 @@ def cluster(
     Writers come first: where one changed what was being clustered, the plan is undone, and the
     next one starts from what the writer left.
 
-    Ends with 0, or with 4 if the plan of --instant was not carried out.
+    Ends with 0, or with 4 if what was to be executed was left: others are at it, or came between.
 
         tidelock cluster s3://lake/orders run \\
             -O hoodie.clustering.plan.strategy.sort.columns=customer,ts
@@ -158,7 +158,7 @@ def clean(
 ) -> None:
     """Roll back what dead writers left, then delete files that no retained state needs.
 
-    Ends with 0, or with 4 if the plan of --instant cannot be executed now.
+    Ends with 0, or with 4 if what was to be executed was left to others: they are at it.
 
         tidelock clean s3://lake/orders run -O hoodie.clean.commits.retained=20
     """
@@ -254,8 +254,7 @@ def _done(asked: Asked, service: Service) -> Ran:
 
     match asked.step:
         case Step.SCHEDULE:
-            service.prepare()
-            return Ran(service.schedule())
+            return service.plan_anew()
         case Step.EXECUTE if asked.instant is not None:
             return Ran(None, (service.plans.execute(asked.instant),))
         case Step.EXECUTE:
@@ -293,21 +292,31 @@ def _report(asked: Asked, done: Ran, place: str) -> None:
     lines = [Text(f"{place}  {asked.service}: {_said(asked, done)}")]
     lines += columns(["instant", "completed", "files", "bytes"], rows) if rows else []
     lines += [Text(f"  {each.instant} was left: {each.why}", style="yellow") for each in done.left]
+    lines += [
+        Text(f"  rolled back {each.instant} ({each.action}), {each.files_deleted} files deleted")
+        for each in done.rolled_back
+    ]
     Output(as_json=asked.as_json).result(
         {
             "uri": place,
             "service": asked.service,
+            "outcome": done.outcome.value,
+            "rolled_back": [asdict(each) for each in done.rolled_back],
             "scheduled": done.scheduled,
             "executed": [asdict(each) for each in done.executed],
             "left": [asdict(each) for each in done.left],
         },
         *lines,
     )
+    if done.left and not done.executed:
+        raise typer.Exit(Kind.CONFLICT.exit_code)
 
 
 def _said(asked: Asked, done: Ran) -> str:
     if asked.step is Step.SCHEDULE:
         return f"scheduled {done.scheduled}" if done.scheduled else "nothing to plan"
     if not done.executed and not done.left:
-        return "nothing to do"
+        return f"{len(done.rolled_back)} rolled back" if done.rolled_back else "nothing to do"
+    if not done.executed:
+        return f"{len(done.left)} left to others"
     return f"{len(done.executed)} executed, {len(done.left)} left"

@@ -203,6 +203,25 @@ CLUSTER_EXPIRES_MIN = declare(
         group=_GROUP,
     )
 )
+CLUSTER_REMOVABLE = declare(
+    ConfigKey(
+        "tidelock.clustering.removable",
+        boolean,
+        default=True,
+        doc="whether clustering plans are removable as RFC-79 has it: begun once, and undone if"
+        " their executor dies; false makes plans that stay, and that the next executor resumes",
+        group=_GROUP,
+    )
+)
+LOG_COMPACT_REMOVABLE = declare(
+    ConfigKey(
+        "tidelock.log.compaction.removable",
+        boolean,
+        default=True,
+        doc="the same for plans of log compaction",
+        group=_GROUP,
+    )
+)
 EXPIRATIONS = declare(
     ConfigKey(
         "hoodie.clustering.enable.expirations",

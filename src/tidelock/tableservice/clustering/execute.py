@@ -1,7 +1,11 @@
 """Clustering: rows move to fewer, or better sorted, file groups; writers come first.
 
-A plan is removable: a writer that changes what is being clustered is never held up. The clustering
-gives way, its plan is undone, and the next one starts from what the writer left.
+A writer that changes what is being clustered is never held up. The clustering gives way, its plan
+is undone, and the next one starts from what the writer left.
+
+A plan is removable: begun once. One that was configured to stay may be begun again, when what the
+attempt before it wrote is gone. Both write the same file groups, so that a reader that lists files
+sees no group twice, should one be left.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from uuid import UUID, uuid5
 
 from pyarrow import types as pt
 
@@ -40,7 +45,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.adopting import adopted
 from tidelock.tableservice.clustering.plan import MB, Cluster, Sizes, plan_clustering
-from tidelock.tableservice.guard import Executed, claimed
+from tidelock.tableservice.guard import Executed, claimed, stale_removed
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, Overtaken, stats_of
@@ -55,18 +60,23 @@ STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSi
 """What Hudi's own executors are to carry the plan out with."""
 
 
+_GROUPS: Final = UUID("7d0f6f0a-51f4-5c35-9a2e-0d2f7b6c4e19")
+"""Names of file groups follow from the plan below this, whoever executes it, and how often."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clustering:
     """Clusters the table of one writer.
 
     Files whose row groups have `copied_bytes_min` on the average are copied without decoding them,
     where rows need not be sorted. `layout` is how rows are sorted by several columns, unless the
-    plan says it.
+    plan says it. New plans are `removable`, or stay until they are carried out.
     """
 
     writer: TableWriter
     copied_bytes_min: int = GROUP_BYTES_MIN
     layout: Layout = Layout.LINEAR
+    removable: bool = True
 
     def plan(self, sizes: Sizes) -> tuple[Cluster, ...]:
         """Return what would be clustered now. Raises: `Unsupported` for a table with buckets."""
@@ -96,7 +106,7 @@ class Clustering:
                 return None
             groups = frozenset(_group(piece) for each in clusters for piece in each.slices)
             request = self._request(clusters, sizes, sort_by)
-            return Draft(request, view.fold, groups, removable=True)
+            return Draft(request, view.fold, groups, removable=self.removable)
 
         return scheduled(self.writer.transactions, Action.CLUSTERING, make)
 
@@ -112,7 +122,11 @@ class Clustering:
         that cannot be read or names files that are gone.
         """
         adopted(self.writer, instant, Action.CLUSTERING)
-        with claimed(self.writer.transactions, instant, OperationType.CLUSTER) as transaction:
+        home = self.writer.transactions
+        with (
+            stale_removed(home, instant),
+            claimed(home, instant, OperationType.CLUSTER) as transaction,
+        ):
             plan = self._plan(instant)
             clusters = self._clusters(plan)
             sources = frozenset(_group(piece) for cluster in clusters for piece in cluster)
@@ -201,7 +215,7 @@ class Clustering:
             Regroup(
                 slot,
                 pieces,
-                file_id(self.writer.ids.uuid()),
+                file_id(str(uuid5(_GROUPS, f"{transaction.instant}/{slot}"))),
                 order.by,
                 order.layout,
                 self.copied_bytes_min,
@@ -296,7 +310,8 @@ def _slice(planned: SliceInfo, files: Mapping[str, DataFile], uri: str) -> FileS
             if key not in files:
                 raise DataCorrupt(
                     f"{uri}/{key} is in the clustering plan and is gone",
-                    hint="the plan is undone; schedule a new one",
+                    hint="schedule a new one; a plan that stays is removed with"
+                    " `tidelock services TABLE cancel INSTANT`",
                 )
         return [files[key] for key in keys]
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelock.base.errors import DataCorrupt, WriteConflict
+from tidelock.base.errors import DataCorrupt
 from tidelock.engine.service import Rewrite
 from tidelock.kernel.results import FileResult
 from tidelock.operation.drafting import schema_id
@@ -26,12 +26,11 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.adopting import adopted
 from tidelock.tableservice.compaction.plan import Choice, plan_compaction
-from tidelock.tableservice.guard import Executed, claimed
+from tidelock.tableservice.guard import Executed, claimed, stale_removed
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
 from tidelock.txn.draft import CommitDraft, stats_of
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.verdict import Report
 
 logger = logging.getLogger(__name__)
 
@@ -76,16 +75,13 @@ class Compaction:
         """
         transactions = self.writer.transactions
         adopted(self.writer, instant, Action.COMPACTION)
-        try:
-            with claimed(transactions, instant, OperationType.COMPACT) as transaction:
-                plan = self._plan(instant)
-                results = self._rewritten(plan, transaction)
-                return self._commit(transaction, plan, results)
-        except WriteConflict as error:
-            if isinstance(error.report, Report) and error.report.groups:
-                # What it starts from will never be the newest again: nobody can carry it out.
-                transactions.remove_plan(instant, delay_ms=0, forced=True)
-            raise
+        with (
+            stale_removed(transactions, instant),
+            claimed(transactions, instant, OperationType.COMPACT) as transaction,
+        ):
+            plan = self._plan(instant)
+            results = self._rewritten(plan, transaction)
+            return self._commit(transaction, plan, results)
 
     def _plan(self, instant: str) -> CompactionPlan:
         writer = self.writer

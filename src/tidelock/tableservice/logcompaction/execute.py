@@ -1,7 +1,7 @@
 """Log compaction: the log files of a file group merged into one; writers come first.
 
-A plan is removable: where a writer that began before it adds a log file to what is being merged,
-the log compaction gives way, and its plan is undone.
+Where a writer that began before it adds a log file to what is being merged, the log compaction
+gives way, and its plan is undone. A plan is removable, unless it was configured to stay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.tableservice.adopting import adopted
 from tidelock.tableservice.compaction.execute import planned_slices, targets
-from tidelock.tableservice.guard import Executed, claimed
+from tidelock.tableservice.guard import Executed, claimed, stale_removed
 from tidelock.tableservice.logcompaction.plan import plan_log_compaction
 from tidelock.tableservice.scheduling import Draft, pending, scheduled
 from tidelock.tableservice.waiting import foreign_groups
@@ -36,9 +36,10 @@ from tidelock.txn.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class LogCompaction:
-    """Merges the log files of the table of one writer."""
+    """Merges the log files of the table of one writer; its plans are removable, or stay."""
 
     writer: TableWriter
+    removable: bool = True
 
     def plan(self, threshold: int) -> CompactionPlan | None:
         """Return what would be merged now; None for nothing.
@@ -73,7 +74,7 @@ class LogCompaction:
             plan = self._due(view, threshold)
             if plan is None:
                 return None
-            return Draft(plan, view.fold, targets(plan), removable=True)
+            return Draft(plan, view.fold, targets(plan), removable=self.removable)
 
         return scheduled(self.writer.transactions, Action.LOG_COMPACTION, make)
 
@@ -89,7 +90,11 @@ class LogCompaction:
         cannot be read or names files that are gone.
         """
         adopted(self.writer, instant, Action.LOG_COMPACTION)
-        with claimed(self.writer.transactions, instant, OperationType.LOG_COMPACT) as transaction:
+        home = self.writer.transactions
+        with (
+            stale_removed(home, instant),
+            claimed(home, instant, OperationType.LOG_COMPACT) as transaction,
+        ):
             plan = self._plan(instant)
             slices = planned_slices(self.writer, plan)
             tasks = [Condense(slot, piece) for slot, piece in enumerate(slices)]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -149,8 +149,15 @@ def rows_of(rows: Mapping[str, int]) -> pa.Table:
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
 
-def make_table(root: Path, service: str) -> None:
-    """Create a table on which a plan of `service` waits to be executed."""
+STAYS: Final = {
+    "tidelock.clustering.removable": "false",
+    "tidelock.log.compaction.removable": "false",
+}
+"""The settings with which no plan is removable."""
+
+
+def make_table(root: Path, service: str, *, stays: bool = False) -> None:
+    """Create a table on which a plan of `service` waits to be executed; it may be one to stay."""
     kind = "COPY_ON_WRITE" if service == "clustering" else "MERGE_ON_READ"
     options = dict(OPTIONS)
     with Table.create(str(root), SCHEMA, key="id", type=kind, options=options) as table:
@@ -158,4 +165,5 @@ def make_table(root: Path, service: str) -> None:
         table.upsert(rows_of({"c": 2, "d": 2}))
         for value in (3, 4) if service != "clustering" else ():
             table.upsert(rows_of({"a": value, "c": value}))
-        SERVICES[service](table.writer(), OPTIONS).schedule()
+        chosen = {**OPTIONS, **(STAYS if stays else {})}
+        SERVICES[service](table.writer(), chosen).schedule()

@@ -26,7 +26,15 @@ from tidelock.store.local import LocalStore
 from tidelock.table.timeline.active import TIMELINE_FOLDER, load_timeline
 from tidelock.table.timeline.instant import Instant
 from tidelock.tableservice.table import Table
-from tidelock.testing.servicescenes.acting import OPTIONS, At, Part, act, make_table
+from tidelock.testing.servicescenes.acting import (
+    DATA_FILE,
+    LOG_FILE,
+    OPTIONS,
+    At,
+    Part,
+    act,
+    make_table,
+)
 from tidelock.testing.tablecrash.stops import Stop
 from tidelock.txn.entry import (
     LEDGER_FOLDER,
@@ -136,6 +144,8 @@ class Stage:
     ) -> Actor:
         """Start a process; without a role it executes the plan."""
         at = stop_at or kill_at
+        if at == DATA_FILE and self.service == "logcompaction":
+            at = LOG_FILE
         number = signal.SIGSTOP if stop_at else signal.SIGKILL
         stop = Stop(At(at.verb, at.part, at.nth), number, after) if at else None
         told = self.home / f"{len(self.actors)}.json"
@@ -226,10 +236,11 @@ def _letter(fact: Fact, instant: str) -> str:
             return ""
 
 
-def made(home: Path, service: str) -> Path:
+def made(home: Path, service: str, *, stays: bool = False) -> Path:
     """Return a table with a plan of a service, to be copied."""
     root = home / service
-    process = FORK.Process(target=make_table, args=(root, service), daemon=True)
+    more = {"stays": stays}
+    process = FORK.Process(target=make_table, args=(root, service), kwargs=more, daemon=True)
     process.start()
     process.join(PATIENCE_S)
     assert process.exitcode == 0, f"the table was not made: {process.exitcode}"

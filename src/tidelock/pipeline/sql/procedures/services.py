@@ -43,8 +43,7 @@ def _run(
 def _step(service: Service, step: str) -> Ran:
     match step:
         case "schedule":
-            service.prepare()
-            return Ran(service.schedule())
+            return service.plan_anew()
         case "execute":
             return service.execute_pending()
         case _:
