@@ -77,3 +77,12 @@ def test_a_file_may_be_an_object_of_a_store() -> None:
     assert read_properties("memory://lake/conf/source.properties") == {"a": "1"}
     with pytest.raises(NotFound, match=r"memory://lake/conf/none.properties"):
         read_properties("memory://lake/conf/none.properties")
+
+
+def test_a_file_may_include_another_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "base.properties").write_text("a=1\nb=1")
+    (tmp_path / "kafka-source.properties").write_text("include=base.properties\nb=2")
+    assert read_properties(str(tmp_path / "kafka-source.properties")) == {"a": "1", "b": "2"}
+    (tmp_path / "base.properties").write_text("include=kafka-source.properties")
+    with pytest.raises(ConfigInvalid, match="include each other"):
+        read_properties(f"file://{tmp_path}/kafka-source.properties")

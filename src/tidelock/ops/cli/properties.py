@@ -11,19 +11,37 @@ from tidelock.base.limits import PROPERTIES_BYTES_MAX
 from tidelock.store.uri import canonical, open_store
 
 _FILE = "file://"
+_INCLUDE = "include"
 
 
 def read_properties(place: str, settings: Mapping[str, object] | None = None) -> dict[str, str]:
     """Return the settings in a properties file; the last of two equal keys wins, as in Java.
 
-    `place` is a path or a URI; `settings` are those of the store that a URI names.
+    `place` is a path or a URI; `settings` are those of the store that a URI names. As in Hudi a
+    file may include another one beside it, whose settings it wins over.
     Raises: `NotFound`, `PermissionDenied`, `ConfigInvalid`, `ResourceInvalid`, `Unsupported`.
     """
+    read: list[str] = []
+    found: dict[str, str] = {}
     uri = canonical(place)
+    while uri:
+        if uri in read:
+            raise ConfigInvalid(f"the properties files {' and '.join(read)} include each other")
+        read.append(uri)
+        own = _read_one(uri, settings or {})
+        included = own.pop(_INCLUDE, "")
+        found = {**own, **found}
+        beside = included if "/" in included else f"{uri.rpartition('/')[0]}/{included}"
+        uri = canonical(beside) if included else ""
+    return found
+
+
+def _read_one(place: str, settings: Mapping[str, object]) -> dict[str, str]:
+    uri = place
     if uri.startswith(_FILE):
         body = _from_disk(Path(uri.removeprefix(_FILE)))
     else:
-        body = _from_store(uri, settings or {})
+        body = _from_store(uri, settings)
     if len(body) > PROPERTIES_BYTES_MAX:
         raise ConfigInvalid(f"the properties file {place} has over {PROPERTIES_BYTES_MAX} bytes")
     try:
