@@ -184,4 +184,6 @@ def _said(done: Ran | Archived) -> str:
         return f"{done.instants} instants archived"
     files = sum(each.files_written for each in done.executed)
     says = f"{len(done.executed)} plans executed, {files} files written"
+    if done.rolled_back:
+        says += f"; {len(done.rolled_back)} rolled back"
     return says + (f"; left: {done.left[0].why}" if done.left else "")

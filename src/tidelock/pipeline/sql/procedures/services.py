@@ -51,6 +51,8 @@ def _step(service: Service, step: str) -> Ran:
 
 
 def _ran(done: Ran) -> Iterable[Row]:
+    for undone in done.rolled_back:
+        yield undone.instant, "ROLLED_BACK", None, None, undone.action
     for each in done.executed:
         yield each.instant, "COMPLETED", each.completion, each.files_written, ""
     for left in done.left:
