@@ -183,6 +183,7 @@ def test_a_dangling_lock_and_a_broken_one_are_told_apart(
          "is no lock provider"),
         ({"hoodie.write.lock.provdier": STORAGE}, "provdier"),
         ({"hoodie.write.lock.provider": STORAGE}, "Hudi takes no lock then"),
+        ({"hoodie.populate.meta.fields": "false"}, "rows need their meta columns"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_settings_is_named_with_its_fix(

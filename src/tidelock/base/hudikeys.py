@@ -93,6 +93,24 @@ _FAMILIES: Final = {
     "hoodie.storage.": "stores are chosen by the table's URI",
     "hoodie.orc.": "base files are Parquet",
     "hoodie.lance.": "base files are Parquet",
+    **{
+        f"{head}{family}": "it belongs to a source or schema provider that is not there"
+        for head in ("hoodie.streamer.", "hoodie.deltastreamer.")
+        for family in (
+            "source.cloud.",
+            "source.gcs.",
+            "source.kinesis.",
+            "source.pulsar.",
+            "source.s3.",
+            "source.s3incr.",
+            "source.sql.",
+            "schemaprovider.proto.",
+            "schemaprovider.schema_post_processor.",
+            "schemaprovider.source.schema.hive.",
+            "schemaprovider.source.schema.jdbc.",
+            "schemaprovider.target.schema.hive.",
+        )
+    },
 }
 """Whole families of harmless settings, by how their names begin."""
 
@@ -361,6 +379,8 @@ _UNUSED: Final = """
 """
 _STREAMER: Final = """
     hoodie.deltastreamer.ingestion.tablesToBeIngested
+    hoodie.deltastreamer.jdbc.storage.level
+    hoodie.streamer.jdbc.storage.level
     hoodie.deltastreamer.ingestion.targetBasePath
     hoodie.deltastreamer.row.throw.explicit.exceptions
     hoodie.deltastreamer.sample.writes.enabled
@@ -465,6 +485,15 @@ _STREAMER_REFUSED: Final = {
     ),
     "source.hoodieincr.partition.fields": Refusal(
         "rows of the source have its partition columns", "leave it out"
+    ),
+    "source.input.selector": Refusal(
+        "files are chosen by their time, as Hudi's default does", "leave it out"
+    ),
+    "jdbc.incr.fallback.to.full.fetch": Refusal(
+        "a table is not read as a whole where its changes were asked for", "leave it out"
+    ),
+    "schemaprovider.schema_post_processor": Refusal(
+        "Java classes do not run here", "change columns with a transformer"
     ),
     "transformer.class": Refusal(
         "the transformer is an argument of the streamer", "use --transformer-class"

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from tidelock.base.config import check_values
 from tidelock.base.errors import ConfigInvalid, Kind
 from tidelock.kernel.lookup import IndexKind
 from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
@@ -35,6 +36,7 @@ def check_settings(
         return
     wrong = [
         *_refused("settings", lambda: refuse_unknown(settings)),
+        *_refused("settings", lambda: check_values(settings)),
         *_refused("lock", lambda: LockSettings.read(settings), _ratio(settings)),
         *_refused("mode", lambda: _txn(settings, properties)),
         *_provider(settings, properties),
