@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from tidelock.base.errors import Conflict, InvalidInput, NotFound, Unsupported
 from tidelock.store.contract import ObjectStore
@@ -35,10 +36,11 @@ from tidelock.table.timeline.active import ActiveTimeline, load_timeline
 from tidelock.table.timeline.archive import Archive, ArchivedInstant
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, query_time
-from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
+from tidelock.table.timeline.metadata import CommitMetadata, OperationType, ReplaceCommitMetadata
 
 EVOLVED_SCHEMA_KEY = "latest_schema"
 _BEFORE_ALL = ""
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -330,10 +332,21 @@ class TableSnapshot:
 
     def _replaced(self) -> dict[GroupId, str]:
         replaced: dict[GroupId, str] = {}
-        for instant in self.timeline.completed(Action.REPLACE_COMMIT):
-            for group in _replaced_by(self.commit(instant)):
-                replaced.setdefault(group, instant.requested)
+        for requested, groups, _ in self._replacements:
+            for group in groups:
+                replaced.setdefault(group, requested)
         return replaced
+
+    @cached_property
+    def _replacements(self) -> tuple[tuple[str, tuple[GroupId, ...], frozenset[str]], ...]:
+        """Request time, replaced groups and, of a clustering, the files of each replacecommit."""
+        found = []
+        for instant in self.timeline.completed(Action.REPLACE_COMMIT):
+            commit = self.commit(instant)
+            clusters = commit.operation_type == OperationType.CLUSTER
+            paths = frozenset(path.lstrip("/") for path in commit.paths) if clusters else _NOTHING
+            found.append((instant.requested, tuple(_replaced_by(commit)), paths))
+        return tuple(found)
 
     def _groups(
         self,
@@ -385,9 +398,15 @@ class TableSnapshot:
     def _without_strays(
         self, files: Collection[DataFile], seen: Visibility
     ) -> Collection[DataFile]:
-        """Leave out base files of retried tasks: the commit names the one that counts."""
+        """Leave out base files of retried tasks: the commit names the one that counts.
+
+        A clustering that was tried again may have left file groups that nobody else has (C104).
+        """
         done = [f for f in files if isinstance(f, BaseFile) and seen.completion(f.instant)]
-        strays: set[DataFile] = set()
+        named_by = {requested: paths for requested, _, paths in self._replacements if paths}
+        strays: set[DataFile] = {
+            file for file in done if file.key not in named_by.get(file.instant, (file.key,))
+        }
         for same in twins(done):
             commit = self.commit_of(same[0].instant)
             if commit is None:
