@@ -69,6 +69,7 @@ IMPRESSION = {
 def test_the_writer_of_the_data_source_runs(
     spark: SparkSession, tmp_path: Path, zookeeper_server: RunningServer
 ) -> None:
+    tl.enable(spark)
     host, _, port = zookeeper_server.endpoint.rpartition(":")
     code = DATA_SOURCE.replace('"hudi"', '"tidelock"')
     code = code.replace('"zookeeper")', f'"{host}")').replace('"2181"', f'"{port}"')
