@@ -400,7 +400,7 @@ class TableSnapshot:
     ) -> Collection[DataFile]:
         """Leave out base files of retried tasks: the commit names the one that counts.
 
-        A clustering that was tried again may have left file groups that nobody else has (C104).
+        A clustering that was tried again may have left file groups that nobody else has (C106).
         """
         done = [f for f in files if isinstance(f, BaseFile) and seen.completion(f.instant)]
         named_by = {requested: paths for requested, _, paths in self._replacements if paths}
