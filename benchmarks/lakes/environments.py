@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidelock.testing.judges.hudi_spark import BUNDLE, SPARK, spark_bundle
+from tidelock.testing.judges.hudi_spark import BUNDLES, SPARK, spark_bundle
 from tidelock.testing.servers import ServerUnavailable
 from tidelock.testing.servers.cache import ToolCache
 from tidelock.testing.servers.maven import Coordinates, fetch_jars
@@ -32,11 +32,11 @@ _WHEELS: Final = {
 
 SYSTEMS: Final = {
     "tidelock-spark": "tidelock on Spark 4.1",
-    "hudi": f"Hudi {BUNDLE} on Spark {SPARK}",
+    "hudi": f"Hudi {BUNDLES[0]} on Spark {SPARK}",
     "delta": f"Delta {_DELTA.version} on Spark 4.1",
     "iceberg": f"Iceberg {_ICEBERG.version} on Spark 4.1",
     "tidelock-spark-mor": "tidelock on Spark 4.1, merge-on-read",
-    "hudi-mor": f"Hudi {BUNDLE} on Spark {SPARK}, merge-on-read",
+    "hudi-mor": f"Hudi {BUNDLES[0]} on Spark {SPARK}, merge-on-read",
     "parquet-spark": "Spark 4.1's own Parquet",
     "tidelock-local": "tidelock without Spark",
     "tidelock-local-mor": "tidelock without Spark, merge-on-read",
@@ -68,7 +68,7 @@ def environment(system: str, cache: ToolCache | None = None) -> Environment:
         case "iceberg":
             return Environment(ours, {"BENCH_JARS": _jars([_ICEBERG])})
         case "hudi" | "hudi-mor":
-            bundle = spark_bundle(cache)
+            bundle = spark_bundle(cache=cache)
             variables = {"PYTHONPATH": str(bundle.packages), "BENCH_JARS": str(bundle.jar)}
             return Environment(ours, variables)
         case wheels if wheels in _WHEELS:

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import pytest
@@ -60,10 +60,25 @@ def hudi_java_tables() -> Iterator[JavaTables]:
         yield tables
 
 
+@contextmanager
+def java_in(zone: str) -> Iterator[JavaTables]:
+    """Run a Java process that reads and writes tables in a time zone, or skip."""
+    with java_tables(_had(hudi_tables), zone=zone) as tables:
+        yield tables
+
+
 @pytest.fixture(scope="session")
 def hudi_java_judge(hudi_java_tables: JavaTables) -> HudiJava:
     """Return Hudi's Java reader."""
     return HudiJava(hudi_java_tables)
+
+
+@contextmanager
+def spark_in(version: str, zone: str) -> Iterator[HudiSpark]:
+    """Run a Spark with a release of Hudi, whose Java is in a time zone, or skip."""
+    bundle = _had(lambda: spark_bundle(version))
+    with hudi_spark(bundle, zone=zone) as spark:
+        yield spark
 
 
 @pytest.fixture(scope="session")

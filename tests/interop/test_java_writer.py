@@ -9,10 +9,16 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
+from tests.interop.conftest import java_in
 from tests.interop.stories import KINDS, TYPES, Kind, Made, Row, make, row
-from tidelock.base.errors import TidelockError
+from tests.unit.operation.foreign import contents
+from tidelock.base.clock import SystemClock
+from tidelock.base.errors import TidelockError, Unsupported
+from tidelock.base.ids import SystemIds
+from tidelock.ops.doctor.table_examining import Patient, examine_table
 from tidelock.ops.validate.validating import validate
 from tidelock.store.uri import open_store
+from tidelock.table.properties_file import load_properties
 from tidelock.table.schema.avro import avro_schema, render_schema
 from tidelock.testing.java import JavaTables
 from tidelock.testing.judges import HudiJava, HudiRs, rows_of
@@ -173,6 +179,53 @@ def test_a_metadata_table_of_javas_never_hides_our_writes(
 
     shared.java_writes("upsert", [row(7, 4)], WITH_METADATA_TABLE)
     assert shared.versions() == expected | {7: 4}
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_what_java_commits_while_our_table_stays_open_is_kept(
+    table_type: str, tmp_path: Path, java: JavaTables
+) -> None:
+    shared = Shared(make(tmp_path, BY_NAME["simple"], table_type, 9), java)
+    with shared.ours() as table:
+        table.insert([row(n) for n in range(1, 6)])
+        shared.java_writes("upsert", [row(n, 2) for n in (1, 6)])
+        table.upsert([row(2, 3)])
+        shared.java_writes("upsert", [row(n, 4) for n in (3, 6)])
+        table.refresh()
+        table.upsert([row(4, 5)])
+        assert shared.versions() == {1: 2, 2: 3, 3: 4, 4: 5, 5: 1, 6: 4}
+        shared.java_writes("upsert", [row(5, 6)], WITH_METADATA_TABLE)
+        before = contents(Path(shared.made.uri))
+        for change in (lambda: table.upsert([row(1, 7)]), table.compact, table.clean):
+            with pytest.raises(Unsupported, match="metadata table"):
+                change()
+        assert contents(Path(shared.made.uri)) == before
+        assert shared.versions() == {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 4}
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata"])
+def test_a_java_client_that_stamps_times_of_its_own_zone_is_noticed(
+    zone: str, tmp_path: Path
+) -> None:
+    """Hudi's client does not look at the table's time zone; Spark's data source does."""
+    with java_in(zone) as elsewhere:
+        shared = Shared(make(tmp_path, BY_NAME["flat"], "COPY_ON_WRITE", 9), elsewhere)
+        with shared.ours() as table:
+            table.insert([row(n) for n in range(1, 6)])
+            shared.java_writes("upsert", [row(n, 2) for n in (1, 6)])
+            before = contents(Path(shared.made.uri))
+            with pytest.raises(Unsupported, match="another time zone"):
+                table.upsert([row(2, 3)])
+            with pytest.raises(Unsupported, match="another time zone"):
+                table.clean()
+            left = {k: v for k, v in contents(Path(shared.made.uri)).items() if "tidelock" not in k}
+            assert left == {k: v for k, v in before.items() if "tidelock" not in k}
+    store = open_store(shared.made.uri)
+    patient = Patient(store, load_properties(store), {}, SystemClock(), SystemIds())
+    said = [each.says for each in examine_table(patient).findings if each.about == "time zone"]
+    store.close()
+    assert len(said) == 1
+    assert "another time zone" in said[0]
 
 
 @pytest.mark.parametrize("table_type", TYPES)

@@ -15,10 +15,14 @@ import pytest
 import tidelock as tl
 from tests.ops.program import Program, java_record, now_ms, plant
 from tests.ops.scene import OPTIONS, made, rows
+from tests.unit.operation.foreign import set_properties, with_metadata_table, without_ledger
+from tidelock.base.errors import Unsupported
 from tidelock.ops.doctor.findings import Finding, Level
 from tidelock.ops.doctor.settings_checks import check_settings, check_writers
+from tidelock.table.properties import TIMEZONE
+from tidelock.table.timeline.container import encode
 from tidelock.table.timeline.instant import Action, format_time
-from tidelock.table.timeline.metadata import OperationType
+from tidelock.table.timeline.metadata import CommitMetadata, OperationType
 from tidelock.tableservice.running import compaction
 from tidelock.txn.content import Inline
 from tidelock.txn.entry import Commit, Entry
@@ -66,6 +70,60 @@ def test_a_sound_table_is_sound(tidelock: Program, table: tl.Table) -> None:
     said = tidelock("doctor", table.uri).out
     assert "PROBLEM" not in said
     assert "timeline, files and ledger agree" in said
+
+
+def about(found: list[dict[str, Any]], word: str) -> list[str]:
+    return [f"{each['message']} {each['advice']}" for each in found if word in each["message"]]
+
+
+def test_a_table_in_local_time_is_said_to_be_refused(tidelock: Program, table: tl.Table) -> None:
+    set_properties(folder(table), {TIMEZONE: "LOCAL"})
+    code, found = findings(tidelock, table)
+    assert code == 10
+    (said,) = about(found, "local time")
+    assert "every write and service is refused" in said
+    assert "tidelock.timeline.timezone.policy=utc" in said
+
+
+def test_a_metadata_table_is_said_to_be_refused(tidelock: Program, table: tl.Table) -> None:
+    with_metadata_table(folder(table))
+    code, found = findings(tidelock, table)
+    assert code == 10
+    (said,) = about(found, "has a metadata table")
+    assert "tidelock.metadata.table.policy=disable" in said
+
+
+def test_commits_of_java_s_and_the_missing_lock_are_named(
+    tidelock: Program, table: tl.Table
+) -> None:
+    without_ledger(folder(table), lambda java: java.upsert(rows(1, ts=2, day="d")))
+    code, found = findings(tidelock, table)
+    assert code == 1
+    (unknown,) = about(found, "not in it yet")
+    assert "1 commit of writers that keep no ledger" in unknown
+    (unlocked,) = about(found, "take no lock")
+    assert "hoodie.write.lock.provider=" in unlocked
+    table.upsert(rows(1, ts=3, day="d"))
+    code, found = findings(tidelock, table)
+    assert (code, len(about(found, "take no lock"))) == (1, 1)
+    assert not about(found, "not in it yet")
+
+
+@pytest.mark.parametrize("hours", [-8, 5.5], ids=["west", "east"])
+def test_a_java_writer_in_another_zone_is_named(
+    tidelock: Program, table: tl.Table, hours: float
+) -> None:
+    now = time.time_ns() // 1_000_000
+    there = format_time(now + int(hours * 3_600_000))
+    (folder(table) / f".hoodie/timeline/{there}_{there}.deltacommit").write_bytes(
+        encode(CommitMetadata())
+    )
+    _, found = findings(tidelock, table)
+    (said,) = about(found, "another time zone")
+    assert there in said
+    assert "-Duser.timezone=UTC" in said
+    with pytest.raises(Unsupported, match="another time zone"):
+        table.upsert(rows(1, ts=3, day="d"))
 
 
 def test_a_dead_writer_is_named_and_rolled_back(tidelock: Program, table: tl.Table) -> None:

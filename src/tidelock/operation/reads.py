@@ -70,6 +70,7 @@ class TableReads:
     def _snapshot(self) -> TableSnapshot:
         if self._seen is None:
             self._seen = replace(snapshot_now(self._store), named_by=self._named_by)
+            self._properties = self._seen.properties
         return self._seen
 
     def refresh(self) -> None:

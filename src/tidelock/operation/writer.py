@@ -62,7 +62,6 @@ from tidelock.table.timeline.metadata import OperationType
 from tidelock.txn.config import Mode
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
 from tidelock.txn.fold import already_applied
-from tidelock.txn.metadata_table import check_not_refused
 from tidelock.txn.strategy import Strategy
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
@@ -155,7 +154,7 @@ class TableWriter:
         Who comes to a table that others wrote enters their commits there, so a write that was
         refused would otherwise leave a table of theirs with a ledger.
         """
-        check_not_refused(self.transactions)
+        self.transactions.check_may_change()
         if job.rows is None or job.compute is not None:
             return
         for last in (False, True):
@@ -182,7 +181,7 @@ class TableWriter:
         """Return the report of a write whose mark says that it was applied; saves the work."""
         if job.mark is None:
             return None
-        applied = already_applied(job.mark, self.transactions.ledger.refresh())
+        applied = already_applied(job.mark, self.transactions.ledger.refresh(foreign=False))
         return None if applied is None else repeated_report(job.name, applied)
 
     def _is_behind(self) -> bool:
@@ -230,7 +229,10 @@ class TableWriter:
         """
         ledger = self.transactions.ledger
         known = self._view
-        fold = ledger.refresh() if fresh or known is None else ledger.fold
+        if fresh or known is None:
+            fold = ledger.refresh(foreign=known is None or self.transactions.looks_early)
+        else:
+            fold = ledger.fold
         if known is not None and known.fold.position == fold.position:
             known.fold = fold
             return known

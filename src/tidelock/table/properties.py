@@ -46,6 +46,29 @@ METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 MERGE_PREFIX: Final = "hoodie.record.merge.property."
 """Since version 9 settings of the merge are table properties below this prefix."""
 
+_DECIDING: Final = (
+    NAME,
+    TYPE,
+    VERSION,
+    LAYOUT,
+    RECORD_KEYS,
+    PARTITION_FIELDS,
+    ORDERING_FIELDS,
+    PRECOMBINE_FIELD,
+    MERGE_MODE,
+    MERGE_STRATEGY,
+    PAYLOAD_CLASS,
+    KEY_GENERATOR,
+    HIVE_STYLE,
+    URL_ENCODE,
+    DROP_PARTITION_COLUMNS,
+    POPULATE_META_FIELDS,
+    TIMELINE_PATH,
+    HISTORY_PATH,
+    BASE_FORMAT,
+)
+"""What decides how rows are written. A writer that has other values writes another table."""
+
 VERSIONS: Final = (8, 9)
 _LAYOUT_VERSION: Final = 2
 
@@ -233,6 +256,14 @@ class TableProperties:
         Then a commit that does not update it is invisible to them.
         """
         return "files" in self.metadata_partitions or bool(self._list(METADATA_INFLIGHT))
+
+    def decided_otherwise(self, other: TableProperties) -> tuple[str, ...]:
+        """Return the keys that decide how rows are written, and have other values in `other`."""
+        return tuple(
+            key
+            for key in _DECIDING
+            if (self.values.get(key) or None) != (other.values.get(key) or None)
+        )
 
     def merge_setting(self, key: str) -> str | None:
         """Return a setting of the merge, under its own name or, since version 9, a prefixed one."""

@@ -6,7 +6,7 @@ for as long as that takes. So a reader that finds the file missing or cut short 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Final
 
 from tidelock.base.errors import (
@@ -40,15 +40,27 @@ def load_properties(store: ObjectStore) -> TableProperties:
 
     Raises: `NotFound` if there is no table, `DataCorrupt`, `Unsupported`.
     """
+    steps = reading(store.uri)
+    key = next(steps)
+    while True:
+        try:
+            key = steps.send(store.get(key))
+        except StopIteration as end:
+            found: TableProperties = end.value
+            return found
+
+
+def reading(uri: str) -> Generator[str, StoredObject | None, TableProperties]:
+    """Return the steps of `load_properties`: yields keys to get, is sent what is there."""
     problem: DataCorrupt | None = None
     doubtful: TableProperties | None = None
     # The backup goes only after the file is back. Who found neither came between the two looks.
     for key in (KEY, BACKUP_KEY, KEY, BACKUP_KEY):
-        found = store.get(key)
+        found = yield key
         if found is None:
             continue
         try:
-            properties = decode(found.body, where=f"{store.uri}/{key}")
+            properties = decode(found.body, where=f"{uri}/{key}")
         except RecordFromFuture:
             raise
         except DataCorrupt as error:
@@ -62,7 +74,7 @@ def load_properties(store: ObjectStore) -> TableProperties:
     if problem is not None:
         raise problem
     raise NotFound(
-        f"{store.uri} is not a Hudi table: it has no {KEY}",
+        f"{uri} is not a Hudi table: it has no {KEY}",
         hint="give the table's base path, or create the table",
     )
 

@@ -30,7 +30,7 @@ def foreign_plans(writer: TableWriter, action: Action) -> tuple[str, ...]:
     None where no Java writers are announced: nobody looks for what they do then.
     """
     home = writer.transactions
-    if not home.looks_for_foreign or action not in ADOPTED:
+    if not home.takes_foreign_plans or action not in ADOPTED:
         return ()
     timeline = load_timeline(writer.store, writer.properties.timeline_folder)
     return tuple(i.requested for i in timeline.pending(action) if _is_unknown(writer, i.requested))
@@ -45,13 +45,13 @@ def adopted(writer: TableWriter, instant: str, action: Action) -> None:
     home = writer.transactions
     if instant in home.ledger.fold.plans:
         return
-    home.ledger.refresh(foreign=home.looks_for_foreign)
+    home.ledger.refresh()
     for left in reversed(range(_LOOKS_MAX)):
         timeline = load_timeline(writer.store, writer.properties.timeline_folder)
         found = next((i for i in timeline.pending(action) if i.requested == instant), None)
         if found is None or not _is_unknown(writer, instant):
             return  # who claims it is told what became of it
-        if not home.looks_for_foreign:
+        if not home.takes_foreign_plans:
             raise Conflict(
                 f"the {action} {instant} was scheduled by a writer that keeps no ledger",
                 hint="to execute it here, set tidelock.write.mixed=true and the lock provider of"
@@ -92,9 +92,9 @@ def _take(writer: TableWriter, timeline: ActiveTimeline, found: Instant) -> str 
             )
     targets = frozenset(piece.group for piece in slices)
     fact = Adopt(instant, action, targets, removable=action is not Action.COMPACTION)
-    with home.lock.held() as check:
+    with home.changing() as check:
         # Under the lock nobody completes it, or takes it back, unseen.
-        home.ledger.refresh(foreign=True)
+        home.ledger.refresh()
         steps = adopt(home.ledger.view, fact, base=view.fold.position, owner=home.owner)
         result = home.ledger.run(steps, check)
     home.ledger.adopt(result.view)

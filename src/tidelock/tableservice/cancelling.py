@@ -32,7 +32,7 @@ def cancel(writer: TableWriter, instant: str, *, force: bool = False) -> Cancell
     is being executed never does. Raises: `NotFound` if it is not pending, `Conflict`.
     """
     home = writer.transactions
-    home.ledger.refresh(foreign=True)
+    home.ledger.refresh()
     timeline = load_timeline(writer.store, writer.properties.timeline_folder)
     plan = home.ledger.fold.plans.get(instant)
     found = next((i for i in timeline.pending() if i.requested == instant), None)
@@ -89,7 +89,7 @@ def _remove_foreign(writer: TableWriter, instant: str, action: Action) -> None:
         reason="cancelled",
     )
     evidence = Evidence(alive=frozenset({instant}) if alive else frozenset())
-    with home.lock.held() as check:
+    with home.changing() as check:
         plan = home.ledger.run(scheduled_undo(home, intent, seen=evidence), check)
     home.ledger.run(finish_undo(home, plan))
 

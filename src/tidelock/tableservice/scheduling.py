@@ -34,8 +34,10 @@ def scheduled(
 ) -> str | None:
     """Schedule what `make` plans of the table as it is; None if it plans nothing.
 
-    Raises: `Conflict` if writers changed what was planned each time.
+    Raises: `Conflict` if writers changed what was planned each time, `Unsupported` for a table that
+    is not to be changed, whether there is something to plan or not.
     """
+    transactions.check_may_change()
     for left in reversed(range(_PLANNINGS_MAX)):
         draft = make()
         if draft is None:

@@ -99,7 +99,8 @@ def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
             view = yield from forward(view)
             instant = Instant(time, what.action, State.REQUESTED)
             free = time > view.fold.time and not view.fold.is_settled(time)
-            if free and (yield from _announce(instant, what)):
+            announced = free and (yield from _announce(instant, what))
+            if announced:
                 if not (yield from _is_late(instant, beat, now)):
                     # Alone, the clock is as good a time as any; among others it is not for long.
                     calm = not tries and view.position == known
@@ -107,7 +108,10 @@ def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
                     return Begun(instant.started(), attempt, beat, version, view, ahead_ms)
                 for state in (instant.started(), instant):
                     yield Delete(f"{what.folder}/{state.file_name}")
-            yield Delete(heartbeat_key(time))
+            # A request that is there may be ours, its answer lost. Its heartbeat says that it is no
+            # Java writer's, and recovery rolls it back when that is old.
+            if announced or not free:
+                yield Delete(heartbeat_key(time))
         began_ms, now = now.monotonic_ms, (yield ReadClock())
         ahead_ms = min(_AHEAD_MS_MAX, max(ahead_ms, 2 * int(now.monotonic_ms - began_ms)))
         early = 0 if what.skew_ms else now.wall_epoch_ms + int(ahead_ms * (1 + drawn) / 2)

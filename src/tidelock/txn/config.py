@@ -46,6 +46,13 @@ class MetadataPolicy(StrEnum):
     DISABLE = "disable"
 
 
+class TimezonePolicy(StrEnum):
+    """What to do with a table whose timeline is in local time."""
+
+    REFUSE = "refuse"
+    UTC = "utc"
+
+
 def _choice(kind: type[E], text: str) -> E:
     for each in kind:
         if each.value.upper() == text.upper():
@@ -63,6 +70,10 @@ def _policy(text: str) -> FailedWrites:
 
 def _metadata_policy(text: str) -> MetadataPolicy:
     return _choice(MetadataPolicy, text)
+
+
+def _timezone_policy(text: str) -> TimezonePolicy:
+    return _choice(TimezonePolicy, text)
 
 
 def _strategy(text: str) -> Strategy:
@@ -150,8 +161,9 @@ MIXED = declare(
         "tidelock.write.mixed",
         boolean,
         None,
-        "whether Java writers write the table at the same time; without it, if one is known to"
-        " have done so and a lock provider is set",
+        "whether Java writers write the table at the same time, so that times are waited out and"
+        " their plans executed; without it, if one is known to have done so and a lock provider is"
+        " set. Their commits are looked for in any case",
         group=_G,
     )
 )
@@ -160,7 +172,19 @@ METADATA_POLICY = declare(
         "tidelock.metadata.table.policy",
         _metadata_policy,
         MetadataPolicy.REFUSE,
-        "what a write does with a table that has Hudi's metadata table: `refuse`, or `disable` it",
+        "what a write or a table service does with a table that has Hudi's metadata table:"
+        " `refuse`, or `disable` it",
+        group=_G,
+    )
+)
+TIMEZONE_POLICY = declare(
+    ConfigKey(
+        "tidelock.timeline.timezone.policy",
+        _timezone_policy,
+        TimezonePolicy.REFUSE,
+        "what a write or a table service does with a table whose timeline is in local time, as"
+        " Java makes them by default: `refuse`, or set it to `utc` once no time on it is ahead of"
+        " UTC",
         group=_G,
     )
 )
@@ -209,6 +233,7 @@ class TxnSettings:
     clock_skew_ms: int = 200
     mixed: bool | None = None
     metadata_policy: MetadataPolicy = MetadataPolicy.REFUSE
+    timezone_policy: TimezonePolicy = TimezonePolicy.REFUSE
     turn_wait_ms: int = 10_000
     rollback_by_markers: bool = True
     guard: bool = True
@@ -230,6 +255,7 @@ class TxnSettings:
             clock_skew_ms=CLOCK_SKEW_MS.required(settings),
             mixed=MIXED.value(settings),
             metadata_policy=METADATA_POLICY.required(settings),
+            timezone_policy=TIMEZONE_POLICY.required(settings),
             turn_wait_ms=TURN_WAIT_MS.required(settings),
             rollback_by_markers=ROLLBACK_MARKERS.required(settings),
             guard=SERVICE_GUARD.required(settings),

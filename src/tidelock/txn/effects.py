@@ -15,6 +15,7 @@ from tidelock.base.clock import Clock
 from tidelock.base.errors import TidelockError
 from tidelock.base.ids import IdSource
 from tidelock.store.contract import ObjectMeta, ObjectStore, PutMode
+from tidelock.table.timeline.archive import Archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,17 @@ class List:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """Read what was archived to `folder` and completed after a time.
+
+    Answer: `tuple[ArchivedInstant, ...]`, by request time.
+    """
+
+    folder: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadClock:
     """Read both clocks. Answer: `Now`."""
 
@@ -82,7 +94,7 @@ class CheckHeld:
     """
 
 
-Effect = Get | Head | Put | Delete | List | ReadClock | DrawName | Pause | CheckHeld
+Effect = Get | Head | Put | Delete | List | ReadHistory | ReadClock | DrawName | Pause | CheckHeld
 
 R = TypeVar("R")
 
@@ -130,6 +142,8 @@ class World:
                     self.store.list(prefix, start_after=start_after)
                 )
                 return listed
+            case ReadHistory(folder, after):
+                return Archive(self.store, folder).instants(after=after)
             case ReadClock():
                 return self.clock.now()
             case DrawName():

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tidelock.base.errors import InvalidInput, Unsupported
 from tidelock.store.contract import ObjectMeta, StoredObject
 from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.archive import ArchivedInstant
 from tidelock.table.timeline.container import decode
-from tidelock.table.timeline.instant import Action, Instant, format_time, parse_instant
+from tidelock.table.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    format_time,
+    parse_instant,
+    parse_time,
+)
 from tidelock.table.timeline.metadata import (
     NO_COMMIT,
     CommitMetadata,
@@ -17,13 +27,15 @@ from tidelock.table.timeline.metadata import (
     WriteStat,
 )
 from tidelock.txn.appending import No, append
+from tidelock.txn.config import TIMEZONE_POLICY
 from tidelock.txn.draft import deed_of, schema_id_of
-from tidelock.txn.effects import Get, List, Steps
-from tidelock.txn.entry import Fact, Foreign
+from tidelock.txn.effects import Get, List, ReadHistory, Steps
+from tidelock.txn.entry import Commit, Fact, Foreign
 from tidelock.txn.fold import Fold, lawful
 from tidelock.txn.footprint import Deed, Footprint, NewKeys
 from tidelock.txn.foreignplans import ADOPTED
 from tidelock.txn.publishing import Publisher
+from tidelock.txn.reading import forward
 from tidelock.txn.view import View
 
 _PLAIN: Final = {
@@ -31,35 +43,196 @@ _PLAIN: Final = {
     Action.ROLLBACK: Deed.ROLLBACK,
     Action.RESTORE: Deed.RESTORE,
 }
+_WRITES: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+_QUARTER_MS: Final = 900_000
+_CLOCK_MS: Final = 180_000
+_ZONE_MAX_MS: Final = 15 * 3_600_000
+_CLOCKS_MS: Final = 86_400_000
+"""How far the clock of a writer without a ledger may be behind when it is looked for by time."""
 _OVERWRITES: Final = (Deed.OVERWRITE, Deed.OVERWRITE_TABLE, Deed.DELETE_PARTITION)
 
 
-def import_foreign(view: View, *, folder: str, owner: str, publisher: Publisher) -> Steps[View]:
-    """Give every completed instant on the timeline that has no entry one, by completion time."""
-    listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/")
-    found: dict[str, tuple[Instant, str]] = {}
-    for meta in listed:
-        name = meta.key.removeprefix(f"{folder}/")
-        instant = parse_instant(name)
-        if instant is not None and instant.action in ADOPTED and not instant.is_completed:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the timeline found missing, and up to where the ledger reached then.
+
+    `gone` are commits of the ledger that somebody without one has archived. `begun` are writes that
+    are not decided, whoever began them: the furthest state of each, and when it was written.
+    """
+
+    gone: frozenset[str]
+    time: str
+    begun: Mapping[str, tuple[State, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """Looks for instants that were completed by somebody who knows no ledger."""
+
+    folder: str
+    history_folder: str
+    owner: str
+    publisher: Publisher
+    checks_zones: bool = True
+
+    def look(self, view: View, last: Look | None) -> Steps[tuple[View, Look]]:
+        """Give every completed instant that has no entry one, by completion time.
+
+        `last` is what the look before found; None for the first look, after which the table is
+        read as it is. What was completed and archived since is looked for in the history.
+        Raises: `Unsupported` for a commit since `last` with times of another zone than UTC.
+        """
+        listed: tuple[ObjectMeta, ...] = yield List(f"{self.folder}/")
+        view = _with_plans(view, listed, self.folder)
+        gone, found = _gone(view, listed, self.folder), _unknown(view, listed, self.folder)
+        if found or (last is not None and not gone <= last.gone):
+            # What other processes of ours have completed or archived has an entry by now.
+            view = yield from forward(view)
+            gone, found = _gone(view, listed, self.folder), _unknown(view, listed, self.folder)
+        if last is not None and not gone <= last.gone:
+            history = yield ReadHistory(self.history_folder, _before(last.time))
+            archived = _archived(view, history, self.history_folder)
+            gone, found = gone | archived.keys(), {**archived, **found}
+        if last is not None and self.checks_zones:
+            for each in found.values():
+                _check_zone(each)
+        # C36: whoever has read nothing of this ledger has nothing to judge, so an adopted table's
+        # past needs no details.
+        adopted = view.position == 0
+        for each in sorted(found.values(), key=lambda done: done.instant.completion):
+            if each.instant.requested not in view.fold.committed:
+                view = yield from self._import(view, each, adopted=adopted)
+        if found:
+            view = yield from self.publisher.publish(view)
+        return view, Look(gone, view.fold.time, _begun(view, listed, self.folder))
+
+    def _import(self, view: View, done: _Done, *, adopted: bool) -> Steps[View]:
+        instant, body = done.instant, done.body
+        needed = instant.action.writes_data or instant.action is Action.ROLLBACK
+        if not body and needed and not adopted:
+            held: StoredObject | None = yield Get(done.key)
+            body = b"" if held is None else held.body
+        fact = _fact(instant, body, done.key)
+        if instant.action is Action.ROLLBACK and body:
+            fact = yield from _with_undone(view.fold, fact, body, done.key, self.folder)
+        return (yield from _append(view, fact, self.owner))
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A completed instant, where it lies, and what it says if that was read with it."""
+
+    instant: Instant
+    key: str
+    body: bytes = b""
+    written_epoch_ms: int | None = None
+
+
+def _with_plans(view: View, listed: Sequence[ObjectMeta], folder: str) -> View:
+    for instant, _ in _instants(listed, folder):
+        if instant.action in ADOPTED and not instant.is_completed:
             view = replace(view, planned=max(view.planned, instant.requested))
-        if instant is None or not instant.is_completed or view.fold.is_settled(instant.requested):
-            continue
-        if not (instant.action.writes_data or instant.action in _PLAIN):
-            continue
-        if not instant.completion:
-            instant = replace(instant, completion=format_time(meta.modified_epoch_ms))
-        found.setdefault(instant.requested, (instant, meta.key))
-    # C36: whoever has read nothing of this ledger has nothing to judge, so an adopted table's
-    # past needs no details.
-    adopted = view.position == 0
-    for instant, key in sorted(found.values(), key=lambda pair: pair[0].completion):
-        if instant.requested not in view.fold.committed:
-            fact = yield from _fact(instant, key, adopted=adopted)
-            if instant.action is Action.ROLLBACK and not adopted:
-                fact = yield from _with_undone(view.fold, fact, key, folder)
-            view = yield from _append(view, fact, owner)
-    return (yield from publisher.publish(view)) if found else view
+    return view
+
+
+def _gone(view: View, listed: Sequence[ObjectMeta], folder: str) -> frozenset[str]:
+    """Return the commits of the ledger that should be on the timeline, and are not."""
+    there = {instant.requested for instant, _ in _instants(listed, folder)}
+    facts = (entry.fact for entry in view.unpublished())
+    there |= {fact.instant for fact in facts if isinstance(fact, Commit)}
+    fold = view.fold
+    return frozenset(
+        each
+        for each in fold.committed
+        if each not in there and each >= fold.archived and each not in fold.void
+    )
+
+
+def _begun(view: View, listed: Sequence[ObjectMeta], folder: str) -> dict[str, tuple[State, int]]:
+    """Return the writes on the timeline that have begun and not ended, and are in no plan."""
+    fold, found = view.fold, tuple(_instants(listed, folder))
+    done = {instant.requested for instant, _ in found if instant.is_completed}
+    begun: dict[str, tuple[State, int]] = {}
+    for each, meta in found:
+        known = each.requested in done or each.requested in fold.plans
+        if each.action in _WRITES and not known and not fold.is_settled(each.requested):
+            state = (each.state, meta.modified_epoch_ms)
+            begun[each.requested] = max(state, begun.get(each.requested, state))
+    return begun
+
+
+def _unknown(view: View, listed: Sequence[ObjectMeta], folder: str) -> dict[str, _Done]:
+    """Return the completed instants on the timeline that have no entry, by request time."""
+    found: dict[str, _Done] = {}
+    for instant, meta in _instants(listed, folder):
+        if instant.is_completed and _counts(instant.action, instant.requested, view.fold):
+            completion = instant.completion or format_time(meta.modified_epoch_ms)
+            done = replace(instant, completion=completion)
+            found.setdefault(done.requested, _Done(done, meta.key, b"", meta.modified_epoch_ms))
+    return found
+
+
+def _archived(view: View, history: Sequence[ArchivedInstant], folder: str) -> dict[str, _Done]:
+    """Return the archived instants that have no entry, by request time."""
+    return {
+        each.requested: _Done(
+            Instant(each.requested, each.action, State.COMPLETED, each.completion),
+            f"{folder}: {each.requested}",
+            each.metadata,
+        )
+        for each in history
+        if _counts(each.action, each.requested, view.fold)
+    }
+
+
+def _check_zone(done: _Done) -> None:
+    """Refuse to go on from a commit whose file is hours older, or younger, than its name says.
+
+    Its writer stamps times in its own zone, though the table is one in UTC (C112): what it wrote
+    may be hidden by what was there, and would be lost for good by the next write.
+    """
+    completion = done.instant.completion
+    if done.written_epoch_ms is None:
+        return
+    ahead_ms = off_utc_ms(completion, done.written_epoch_ms)
+    if ahead_ms:
+        way = "ahead of" if ahead_ms > 0 else "behind"
+        raise Unsupported(
+            f"{done.key} was completed {abs(ahead_ms) / 3_600_000:.1f} h {way} UTC by its name: its"
+            " writer is in another time zone, and rows of it may be hidden by older ones",
+            hint="run that writer with -Duser.timezone=UTC; when its rows are there, set"
+            f" {TIMEZONE_POLICY.key}=utc to go on from its commits as they are",
+        )
+
+
+def off_utc_ms(time: str, written_epoch_ms: int) -> int:
+    """Return by how much a time is off UTC if that is by a time zone; 0 if it is not.
+
+    Clocks differ by less, and are not off by quarters of an hour.
+    """
+    try:
+        off_ms = parse_time(time) - written_epoch_ms
+    except InvalidInput:
+        return 0
+    quarter = round(off_ms / _QUARTER_MS)
+    near = abs(off_ms - quarter * _QUARTER_MS) < _CLOCK_MS
+    return off_ms if quarter and near and abs(off_ms) < _ZONE_MAX_MS else 0
+
+
+def _counts(action: Action, requested: str, fold: Fold) -> bool:
+    return (action.writes_data or action in _PLAIN) and not fold.is_settled(requested)
+
+
+def _instants(listed: Sequence[ObjectMeta], folder: str) -> Iterator[tuple[Instant, ObjectMeta]]:
+    for meta in listed:
+        instant = parse_instant(meta.key.removeprefix(f"{folder}/"))
+        if instant is not None:
+            yield instant, meta
+
+
+def _before(time: str) -> str:
+    """Return a time that nothing was completed before which was not there at `time`."""
+    return format_time(max(0, parse_time(time) - _CLOCKS_MS))
 
 
 def _append(view: View, fact: Foreign, owner: str) -> Steps[View]:
@@ -74,35 +247,29 @@ def _append(view: View, fact: Foreign, owner: str) -> Steps[View]:
     return (yield from append(view, propose, owner=owner)).view
 
 
-def _fact(instant: Instant, key: str, *, adopted: bool) -> Steps[Foreign]:
+def _fact(instant: Instant, body: bytes, where: str) -> Foreign:
     footprint = Footprint(_PLAIN.get(instant.action, Deed.UPSERT), everything=True)
     schema = ""
-    if not adopted and instant.action.writes_data:
-        found: StoredObject | None = yield Get(key)
-        if found is not None:
-            kind = (
-                ReplaceCommitMetadata if instant.action is Action.REPLACE_COMMIT else CommitMetadata
-            )
-            metadata = decode(kind, found.body, where=key)
-            footprint, schema = footprint_of(metadata), schema_id_of(metadata.schema_json)
+    if body and instant.action.writes_data:
+        replaces = instant.action is Action.REPLACE_COMMIT
+        metadata = decode(ReplaceCommitMetadata if replaces else CommitMetadata, body, where=where)
+        footprint, schema = footprint_of(metadata), schema_id_of(metadata.schema_json)
     return Foreign(instant.requested, instant.action, instant.completion, footprint, schema)
 
 
-def _with_undone(fold: Fold, fact: Foreign, key: str, folder: str) -> Steps[Foreign]:
+def _with_undone(fold: Fold, fact: Foreign, body: bytes, where: str, folder: str) -> Steps[Foreign]:
     """Return a roll-back with what it undid (C100).
 
     Java's executors take an attempt back by a roll-back of the plan's instant, and leave the plan
     on the timeline; what is gone from there is undone. What has completed in the ledger's eyes is
     for a person to judge.
     """
-    found: StoredObject | None = yield Get(key)
-    said = () if found is None else decode(RollbackMetadata, found.body, where=key).commits_rollback
+    said = decode(RollbackMetadata, body, where=where).commits_rollback
     undoes: list[str] = []
     ends: list[str] = []
     for instant in (each for each in said if not fold.is_settled(each)):
         listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{instant}")
-        names = (parse_instant(meta.key.removeprefix(f"{folder}/")) for meta in listed)
-        if not any(left is not None and left.requested == instant for left in names):
+        if not any(left.requested == instant for left, _ in _instants(listed, folder)):
             undoes.append(instant)
         elif instant in fold.plans:
             ends.append(instant)

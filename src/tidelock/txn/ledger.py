@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,11 +11,13 @@ from tidelock.base.clock import Clock, SystemClock
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.store.contract import ObjectStore
 from tidelock.table.timeline.active import TIMELINE_FOLDER
+from tidelock.table.timeline.archive import HISTORY_FOLDER
+from tidelock.table.timeline.instant import State
 from tidelock.txn.appending import Appended, Declined, Doubtful, Proposer, append
 from tidelock.txn.effects import Steps, World
 from tidelock.txn.entry import Entry
 from tidelock.txn.fold import Fold
-from tidelock.txn.foreign import import_foreign
+from tidelock.txn.foreign import Importer, Look
 from tidelock.txn.publishing import Publisher, write_checkpoint
 from tidelock.txn.reading import forward, load
 from tidelock.txn.view import View
@@ -46,12 +48,22 @@ class Ledger:
         clock: Clock | None = None,
         ids: IdSource | None = None,
         timeline_folder: str = TIMELINE_FOLDER,
+        history_folder: str = HISTORY_FOLDER,
         owner: str = "",
+        admit: Callable[[], Steps[None]] | None = None,
+        tell: Callable[[Sequence[Entry]], None] | None = None,
+        checks_zones: bool = True,
     ) -> None:
         """Read nothing yet. `owner` names this process in entries; drawn if not given."""
         self.world = World(store, clock or SystemClock(), ids or SystemIds())
         self.owner = owner or self.world.ids.uuid()
         self.publisher = Publisher(timeline_folder)
+        self._importer = Importer(
+            timeline_folder, history_folder, self.owner, self.publisher, checks_zones
+        )
+        self._admit = admit
+        self._tell = tell
+        self._look: Look | None = None
         self._mutex = threading.Lock()
         self._view: View | None = None
 
@@ -71,14 +83,24 @@ class Ledger:
         return 0 if self._view is None else self._view.position
 
     @property
+    def begun(self) -> Mapping[str, tuple[State, int]]:
+        """Writes that had begun and were not decided when the timeline was looked at last.
+
+        Of each the furthest state, and when that was written.
+        """
+        return {} if self._look is None else self._look.begun
+
+    @property
     def fold(self) -> Fold:
         """The fold as far as it is known."""
         return self.view.fold
 
-    def refresh(self, *, foreign: bool = False) -> Fold:
+    def refresh(self, *, foreign: bool = True) -> Fold:
         """Read what is new, publish what is not on the timeline, and return the fold.
 
-        With `foreign` commits on the timeline that have no entry get one.
+        With `foreign` commits on the timeline that have no entry get one; before that it is made
+        sure that the table is one that may be changed. Without it only the ledger is read: for
+        whoever looks at the table again before anything is decided.
         """
         return self.run(self.refresh_steps(foreign=foreign))
 
@@ -100,18 +122,27 @@ class Ledger:
         """Carry out steps of the protocol."""
         return self.world.perform(steps, check_held)
 
-    def refresh_steps(self, *, foreign: bool = False) -> Steps[Fold]:
+    def refresh_steps(self, *, foreign: bool = True) -> Steps[Fold]:
         """Return the steps of `refresh`. Whoever comes cold looks for foreign commits, too."""
-        if self._view is None:
-            view = yield from load()
-            foreign = True
-        else:
-            view = yield from forward(self._view)
+        foreign = foreign or self._look is None
+        if foreign and self._admit is not None:
+            yield from self._admit()
+        view = yield from (load() if self._view is None else forward(self._view))
         view = yield from self.publisher.publish(view)
-        if foreign:
-            view = yield from import_foreign(
-                view, folder=self.publisher.folder, owner=self.owner, publisher=self.publisher
-            )
+        fold = self.adopt(view).fold
+        return (yield from self.look_steps()) if foreign else fold
+
+    def look_steps(self) -> Steps[Fold]:
+        """Return the steps that look for commits on the timeline that have no entry (C34).
+
+        One listing, if there are none. Of the ledger nothing is read then.
+        """
+        known = yield from self.view_steps()
+        view, look = yield from self._importer.look(known, self._look)
+        # Who comes cold adopts what is there; that is no news.
+        if self._tell is not None and self._look is not None:
+            self._tell(view.since(known.position) or ())
+        self._look = look
         return self.adopt(view).fold
 
     def append_steps(self, propose: Proposer[D]) -> Steps[Appended | Declined[D] | Doubtful]:

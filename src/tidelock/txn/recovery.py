@@ -162,6 +162,11 @@ class Recovery:
         requested = instant.requested
         if instant.action not in WRITES or fold.is_settled(requested) or requested in fold.plans:
             return False
+        written = seen.written_epoch_ms.get(instant, 0)
+        unheard = requested not in seen.pulses
+        if unheard and home.may_be_at_work(instant.state, written, seen.now_epoch_ms):
+            self.alive.append(requested)
+            return False
         running = requested in home.beating.instants()
         if running or seen.is_alive(requested, otherwise_ms=home.life_ms):
             self.alive.append(requested)

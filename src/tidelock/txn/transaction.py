@@ -14,6 +14,7 @@ from tidelock.base.errors import (
     InvalidInput,
     OutcomeUnknown,
     TidelockError,
+    Unsupported,
 )
 from tidelock.base.outcome import Unknown
 from tidelock.store.contract import ObjectMeta
@@ -120,7 +121,8 @@ class Transaction:
         `cleared` are ledger positions whose new keys were compared with this write's, as an
         earlier `CheckKeys` asked. May be called again after `Overtaken` with a draft that was
         mended, and after `Unknown` to find out.
-        Raises: `HoldingLost` if the table's lock was lost, `Unavailable`; nothing happened then.
+        Raises: `HoldingLost` if the table's lock was lost, `Unavailable`, `Unsupported` if the
+        table is not to be changed any more; nothing happened then.
         """
         if self.phase not in (Phase.RUNNING, Phase.UNKNOWN):
             raise InvalidInput(f"{self.instant} is {self.phase.value} already")
@@ -136,17 +138,22 @@ class Transaction:
 
     def _commit(self, draft: CommitDraft, cleared: Collection[int], before: Fold) -> CommitResult:
         """Commit under the table's lock; `before` is the ledger as it is known without it."""
-        home = self._home
-        with (
-            home.observing.commit(self.instant, rebased=self._rebased) as tried,
-            home.lock.held() as check,
-            home.in_line(),
-            home.looking_at_foreign(),
-        ):
-            result = home.ledger.run(
-                self.commit_steps(draft, cleared=cleared, before=before), check
-            )
-            tried.result = result
+        home, doubtful = self._home, self.phase is Phase.UNKNOWN
+        result: CommitResult
+        try:
+            with (
+                home.observing.commit(self.instant, rebased=self._rebased) as tried,
+                home.changing() as check,
+                home.in_line(),
+            ):
+                steps = self.commit_steps(draft, cleared=cleared, before=before)
+                result = home.ledger.run(steps, check)
+                tried.result = result
+        except (Unsupported, Conflict) as error:
+            # An earlier call may have committed it: to refuse it now would deny that.
+            if not doubtful:
+                raise
+            result = Unknown(str(error))
         if isinstance(result, Overtaken) and self._is_over(home.ledger.view):
             home.observing.fenced(self.instant, result.reason)
         if isinstance(result, Committed):
@@ -166,8 +173,6 @@ class Transaction:
         `before` is a fold that was read before the lock was taken. Without one the commit does not
         carry the lock's token: nobody could tell which counter it comes from.
         """
-        if self._home.looks_for_foreign:
-            yield from self._home.ledger.refresh_steps(foreign=True)
         if draft.markers is not None:
             self._marked = tuple(sorted(marker.key(self.instant) for marker in draft.markers))
         elif self._markers:
@@ -175,7 +180,13 @@ class Transaction:
             self._marked = yield from remove_strays(
                 self._begun.instant, draft.metadata, attempt=attempt
             )
-        result = yield from self._decide(draft, cleared, before)
+        # As late as can be: what is completed after this look is not judged, unless a lock that
+        # everybody takes keeps it out.
+        known = self._home.ledger.known_position
+        fold = yield from self._home.look_steps(self.instant)
+        # Whoever has just read what others appended need not read on before the entry is made.
+        crowded = self._home.is_crowded and fold.position == known
+        result = yield from self._decide(draft, cleared, before, crowded=crowded)
         if isinstance(result, Committed):
             self.phase = Phase.COMMITTED
             result = yield from self._publish(result)
@@ -235,7 +246,7 @@ class Transaction:
 
     def is_given_up(self) -> bool:
         """Tell whether others ended this write: it can never be committed any more."""
-        self._home.ledger.refresh()
+        self._home.ledger.refresh(foreign=False)
         return self._is_over(self._home.ledger.view)
 
     def ask_turn(
@@ -263,7 +274,7 @@ class Transaction:
     def doomed_steps(self, mine: Candidate) -> Steps[Report | None]:
         """Return the steps of `doomed`, but for the look at the heartbeat."""
         home = self._home
-        fold = yield from home.ledger.refresh_steps()
+        fold = yield from home.ledger.refresh_steps(foreign=False)
         found = committed_against(home.ledger.view, mine, base=self.base)
         groups = mine.footprint.touched
         if found is not None or not (groups and home.settings.early_detection):
@@ -335,7 +346,12 @@ class Transaction:
             logger.warning("files of %s may be left: %s", self.instant, error)
 
     def _decide(
-        self, draft: CommitDraft, cleared: Collection[int], before: Fold | None = None
+        self,
+        draft: CommitDraft,
+        cleared: Collection[int],
+        before: Fold | None = None,
+        *,
+        crowded: bool = False,
     ) -> Steps[CommitResult]:
         home = self._home
         held: int | None = yield CheckHeld()
@@ -359,7 +375,7 @@ class Transaction:
         )
         judge = Judge(candidate, self.base, cleared, home.settings.strategy)
         view = yield from home.ledger.view_steps()
-        result = yield from commit(view, judge, fact, owner=home.owner, crowded=home.is_crowded)
+        result = yield from commit(view, judge, fact, owner=home.owner, crowded=crowded)
         home.ledger.adopt(result.view)
         match result:
             case Appended(entry=entry):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from tidelock.base.clock import Clock, SystemClock
+from tidelock.base.clock import Clock, Now, SystemClock
 from tidelock.base.errors import Conflict, OutcomeUnknown
 from tidelock.base.ids import IdSource, SystemIds
 from tidelock.lock.alerting import Alerts
 from tidelock.lockproviders.keys import of_table
-from tidelock.store.contract import ObjectStore
+from tidelock.store.contract import ObjectMeta, ObjectStore
+from tidelock.store.readback import Patience
 from tidelock.store.uri import is_far
 from tidelock.table.filegroup.view import GroupId
 from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import load_properties
 from tidelock.table.timeline.container import encode
-from tidelock.table.timeline.instant import Action, format_time
+from tidelock.table.timeline.instant import Action, State, format_time
 from tidelock.table.timeline.metadata import (
     OperationType,
     RequestedReplaceMetadata,
@@ -32,19 +33,19 @@ from tidelock.txn.aside import Aside, Work, at_once
 from tidelock.txn.beating import Beating
 from tidelock.txn.beginning import Announcement, begin
 from tidelock.txn.committing import store_content
-from tidelock.txn.config import FailedWrites, TxnSettings
+from tidelock.txn.config import FailedWrites, TimezonePolicy, TxnSettings
 from tidelock.txn.draft import deed_of
-from tidelock.txn.effects import Steps
-from tidelock.txn.entry import Commit, Plan
+from tidelock.txn.effects import List, ReadClock, Steps
+from tidelock.txn.entry import Commit, Entry, Plan
 from tidelock.txn.fold import Fold, Pending
 from tidelock.txn.foreignplans import foreign_targets
-from tidelock.txn.heartbeat import Heartbeat
+from tidelock.txn.heartbeat import HEARTBEAT_FOLDER, Heartbeat
 from tidelock.txn.ledger import Ledger
 from tidelock.txn.lining import Line
-from tidelock.txn.locking import TableLock
-from tidelock.txn.metadata_table import check_metadata_table
+from tidelock.txn.locking import Check, TableLock
 from tidelock.txn.observing import Observing
 from tidelock.txn.planning import NotClaimed, claim, schedule
+from tidelock.txn.preconditions import Preconditions
 from tidelock.txn.recovery import Recovered, Recovery
 from tidelock.txn.rollbacks import remove_plan
 from tidelock.txn.transaction import Transaction, wait_out
@@ -81,13 +82,18 @@ class Transactions:
         self.store = store
         self.clock = clock or SystemClock()
         self.ids = ids or SystemIds()
-        self.properties = properties or load_properties(store)
+        known = properties or load_properties(store)
+        self.preconditions = Preconditions(store.uri, known, self.settings)
         self.ledger = Ledger(
             store,
             clock=self.clock,
             ids=self.ids,
-            timeline_folder=self.properties.timeline_folder,
+            timeline_folder=known.timeline_folder,
+            history_folder=known.history_folder,
             owner=owner,
+            admit=self.preconditions.check,
+            tell=self._tell_foreign,
+            checks_zones=self.settings.timezone_policy is TimezonePolicy.REFUSE,
         )
         waits = Waits(store, self.clock, self.ledger.owner, *self.ids.process())
         named = of_table(
@@ -107,11 +113,40 @@ class Transactions:
         self._recovered = False
         self._last = ""
         self._ahead_ms = 0
+        self._heard: frozenset[str] = frozenset()
+        self._held_since: int | None = None
 
     @property
     def owner(self) -> str:
         """The name of this process in the ledger."""
         return self.ledger.owner
+
+    @property
+    def properties(self) -> TableProperties:
+        """The table's properties as they were read last."""
+        return self.preconditions.properties
+
+    def check_may_change(self) -> None:
+        """Raise `Unsupported` for a table that is not to be changed; `changing` does that, too."""
+        self.ledger.run(self.preconditions.check())
+
+    @contextmanager
+    def changing(self) -> Iterator[Check | None]:
+        """Hold the table's lock for a change, of a table that may be changed (C110).
+
+        Whoever changes anything of the table does it in this block, or after it: by what is begun,
+        claimed or decided here. Yields what raises `HoldingLost` once the lock is lost.
+        Raises: `LockHeld`, `Unsupported` for a table that is not to be changed, `Conflict`.
+        """
+        with self.lock.held() as check:
+            self._held_since = self.clock.now().wall_epoch_ms
+            try:
+                self.check_may_change()
+                if not self.preconditions.met:
+                    self.preconditions.meet(self.store, Patience(clock=self.clock, ids=self.ids))
+                yield check
+            finally:
+                self._held_since = None
 
     @property
     def is_mixed(self) -> bool:
@@ -134,7 +169,7 @@ class Transactions:
         """Begin a write on top of `base`: the ledger as it was when the table was read.
 
         Without `base` the ledger is read now. `markers` says that every data file will be
-        announced by a marker. Raises: `LockHeld`, `Unsupported` for a table with a metadata table.
+        announced by a marker. Raises: what `changing` raises.
         """
         what = Announcement(
             action=action,
@@ -143,34 +178,26 @@ class Transactions:
             beat=self.heartbeat(str(operation), markers=markers),
             folder=self.ledger.publisher.folder,
         )
-        with self.observing.begin(str(operation)), self.lock.held() as check:
-            if self.looks_for_foreign:
-                self.properties = load_properties(self.store)
-            self.properties = check_metadata_table(self)
-            with self.looking_at_foreign():
-                steps = self.begin_steps(what, base=base, rebased=rebased)
-                transaction = self.ledger.run(steps, check)
+        with self.observing.begin(str(operation)), self.changing() as check:
+            steps = self.begin_steps(what, base=base, rebased=rebased)
+            transaction = self.ledger.run(steps, check)
         transaction.keep_alive()
         self.observing.begun(transaction.instant, str(operation))
         return transaction
 
-    @contextmanager
-    def looking_at_foreign(self) -> Iterator[None]:
-        """Tell of commits without a ledger that are found in the block, run with the lock."""
-        before = self.ledger.known_position
-        since = self.clock.now().wall_epoch_ms if self.settings.has_lock else None
-        yield
-        # Who comes cold adopts what is there; that is no news.
-        if before:
-            found = self.ledger.since(before) or ()
-            self.observing.foreign(found, held_since_epoch_ms=since)
+    def _tell_foreign(self, found: Sequence[Entry]) -> None:
+        """Tell of commits without a ledger that were taken into the order just now."""
+        now_epoch_ms = self.clock.now().wall_epoch_ms
+        since = (self._held_since or now_epoch_ms) if self.settings.has_lock else None
+        self.observing.foreign(found, held_since_epoch_ms=since)
 
     def begin_steps(
         self, what: Announcement, *, base: Fold | None = None, rebased: int = 0
     ) -> Steps[Transaction]:
         """Return the steps of `begin`, but for the lock around it; no thread is started."""
-        if self.looks_for_foreign:
-            yield from self.ledger.refresh_steps(foreign=True)
+        yield from self.ledger.view_steps()
+        if self.looks_early:
+            yield from self.look_steps()
         if self.settings.failed_writes is FailedWrites.EAGER and not self._recovered:
             self._recovered = True
             yield from self.recover_steps()
@@ -198,6 +225,57 @@ class Transactions:
             rebased=rebased,
         )
 
+    def look_steps(self, own: str = "") -> Steps[Fold]:
+        """Return the steps that look for commits without an entry, and who is about to make one.
+
+        Whoever takes no lock goes on only while no writer that keeps no ledger is at work (C111):
+        what that commits next is judged by nobody, so it may hide what is committed here, or be
+        hidden by it. `own` is a write of this process.
+        Raises: `Conflict`.
+        """
+        fold = yield from self.ledger.look_steps()
+        begun = self.ledger.begun.keys() - self._heard - {own}
+        if self.takes_lock or not begun:
+            return fold
+        listed: tuple[ObjectMeta, ...] = yield List(f"{HEARTBEAT_FOLDER}/")
+        now: Now = yield ReadClock()
+        since_ms = now.wall_epoch_ms - self.life_ms
+        beats = {meta.key.rpartition("/")[2]: meta for meta in listed}
+        # Ours say who they are; Java's are empty.
+        self._heard = frozenset(instant for instant, meta in beats.items() if meta.size_bytes)
+        dead = {instant for instant, meta in beats.items() if meta.modified_epoch_ms < since_ms}
+        suspects = [
+            instant
+            for instant in sorted(begun - self._heard - dead)
+            if self.may_be_at_work(*self.ledger.begun[instant], now.wall_epoch_ms)
+        ]
+        if suspects:
+            # The heartbeat of one of ours goes after its entry has come.
+            fold = yield from self.ledger.refresh_steps(foreign=False)
+        for instant in suspects:
+            if not fold.is_settled(instant) and instant not in fold.plans:
+                raise Conflict(
+                    f"{instant} of {self.store.uri} was begun by a writer that keeps no ledger"
+                    " (Java), and has not ended: without a lock that both take, either could hide"
+                    " what the other commits",
+                    hint="wait until it has ended, or give both sides the same"
+                    " hoodie.write.lock.provider; if its writer is dead, take it back:"
+                    f" `tidelock rollback TABLE run {instant}`",
+                )
+        return fold
+
+    def may_be_at_work(self, state: State, written_epoch_ms: int, now_epoch_ms: int) -> bool:
+        """Tell whether a write without a heartbeat may be one of a writer that keeps no ledger.
+
+        Java's have none by default, so one may be at work however long ago it began. A mere request
+        may be one of ours that arrived when its writer had given it up: where Java is not known to
+        write it counts as such, elsewhere when it is old.
+        """
+        if self.takes_lock:
+            return False
+        fresh = now_epoch_ms - written_epoch_ms <= self.life_ms
+        return state is not State.REQUESTED or (self.ledger.fold.foreign and fresh)
+
     def schedule(
         self,
         action: Action,
@@ -211,7 +289,7 @@ class Transactions:
 
         Raises: `Conflict` if what it covers has changed or is planned already, `OutcomeUnknown`.
         """
-        with self.lock.held() as check:
+        with self.changing() as check:
             steps = self.schedule_steps(action, plan, targets, base=base, removable=removable)
             return self.ledger.run(steps, check)
 
@@ -225,8 +303,8 @@ class Transactions:
         removable: bool = False,
     ) -> Steps[Pending]:
         """Return the steps of `schedule`, but for the lock around it."""
-        if self.looks_for_foreign:
-            fold = yield from self.ledger.refresh_steps(foreign=True)
+        fold = yield from self.look_steps()
+        if self.takes_foreign_plans:
             folder = self.ledger.publisher.folder
             if targets and targets & (yield from foreign_targets(fold, folder=folder)):
                 raise Conflict(f"the {action} was not scheduled: others planned it", hint="retry")
@@ -253,7 +331,7 @@ class Transactions:
         Its `commit` is judged by what was committed since the plan; a plan that is not removable
         survives a `rollback`.
         """
-        with self.lock.held() as check:
+        with self.changing() as check:
             beat = self.heartbeat(str(operation), markers=markers)
             claimed = self.ledger.run(self.claim_steps(instant, beat), check)
         if isinstance(claimed, Transaction):
@@ -263,7 +341,7 @@ class Transactions:
     def claim_steps(self, instant: str, beat: Heartbeat) -> Steps[Transaction | NotClaimed]:
         """Return the steps of `claim`, but for the lock around it; no thread is started."""
         # A Java executor may have completed the plan.
-        yield from self.ledger.refresh_steps(foreign=self.looks_for_foreign)
+        yield from self.ledger.refresh_steps()
         view, result = yield from claim(
             self.ledger.view,
             instant,
@@ -297,7 +375,7 @@ class Transactions:
         self.ledger.refresh()
         if writes or delay_ms is not None:
             self.ledger.run(recovery.look())
-            with self.lock.held() as check:
+            with self.changing() as check:
                 self.ledger.run(recovery.decide(), check)
             self.ledger.run(recovery.carry_out())
         self.ledger.publish()
@@ -367,9 +445,22 @@ class Transactions:
         return self.line.held()
 
     @property
-    def looks_for_foreign(self) -> bool:
-        """Tell whether commits of writers that know no ledger are looked for again and again."""
+    def takes_lock(self) -> bool:
+        """Tell whether a lock keeps others out that take it, too."""
+        return self.lock.provider is not None
+
+    @property
+    def takes_foreign_plans(self) -> bool:
+        """Tell whether plans of writers that know no ledger are executed here, too."""
         return bool(self.settings.mixed) or self.settings.has_lock
+
+    @property
+    def looks_early(self) -> bool:
+        """Tell whether commits without an entry are looked for before a write is placed and begun.
+
+        They are looked for before every commit in any case; to find them then costs the work.
+        """
+        return self.takes_foreign_plans or self.ledger.fold.foreign
 
     def wait_out_skew(self) -> Steps[None]:
         """Return the wait that keeps Java's later times later than ours."""

@@ -37,6 +37,7 @@ from tidelock.tableservice.restore.execute import Restore
 from tidelock.tableservice.rollback.execute import Rollback
 from tidelock.tableservice.savepoint.execute import Savepoints
 from tidelock.tableservice.table import Table
+from tidelock.txn.draft import Overtaken
 from tidelock.txn.undorecords import rollback_plan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
@@ -168,6 +169,7 @@ def test_the_roll_back_of_a_dead_write_is_shown_as_java_expects_it(table: Table)
     requested = "20200101000000000"
     store = table.writer().store
     store.put(f".hoodie/timeline/{requested}.commit.requested", b"", Create())
+    _heart_stopped(table, requested)
     service = Rollback(table.writer())
     assert service.failed() == (requested,)
     (planned,) = service.schedule_failed()
@@ -204,14 +206,21 @@ def test_a_roll_back_of_java_that_cannot_be_read_pins_nothing(table: Table) -> N
     store = table.writer().store
     store.put(f".hoodie/timeline/{dead}.commit.requested", b"", Create())
     store.put(f".hoodie/timeline/{undoing}.rollback.requested", b"Obj", Create())
+    _heart_stopped(table, dead)
     _age(table, f"{undoing}.rollback.requested")
     table.writer().transactions.recover()
     assert load_timeline(store).pending() == ()
 
 
-def _age(table: Table, name: str) -> None:
-    path = Path(table.uri.removeprefix("file://")) / ".hoodie/timeline" / name
+def _age(table: Table, name: str, folder: str = "timeline") -> None:
+    path = Path(table.uri.removeprefix("file://")) / ".hoodie" / folder / name
     os.utime(path, (LONG_AGO_S, LONG_AGO_S))
+
+
+def _heart_stopped(table: Table, instant: str) -> None:
+    """Leave the heartbeat of a Java writer that is dead. Without one it might be at work."""
+    table.writer().store.put(f".hoodie/.heartbeat/{instant}", b"", Create())
+    _age(table, instant, ".heartbeat")
 
 
 # -- savepoint ---------------------------------------------------------------------------------
@@ -333,7 +342,9 @@ def test_a_writer_that_was_shut_out_commits_nothing(table: Table) -> None:
     home = another(table).writer().transactions
     with home.begin(Action.COMMIT, OperationType.UPSERT) as alive:
         table.restore(saved.instant, fence=True)
-        assert "rolled back" in str(getattr(alive.commit(draft(created=("a",))), "reason", ""))
+        outcome = alive.commit(draft(created=("a",)))
+        assert isinstance(outcome, Overtaken)
+        assert "restore" in outcome.reason
     assert content(table) == then
     assert sound(table)
 

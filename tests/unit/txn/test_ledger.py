@@ -30,6 +30,7 @@ from tidelock.txn.entry import (
     entry_key,
 )
 from tidelock.txn.fold import lawful
+from tidelock.txn.foreign import Importer, Look
 from tidelock.txn.ledger import Ledger
 from tidelock.txn.publishing import CHECKPOINT_EVERY, write_checkpoint
 from tidelock.txn.view import View
@@ -247,6 +248,13 @@ def test_without_a_look_at_the_boundary_a_void_entry_would_be_believed(
         bench.commit_one(other, f"g{number}")
     archived(bench, other.ledger, 4)
     monkeypatch.setattr(appending, "look_at_checkpoint", blind)
+
+    # Nor does a look at the timeline, which shows what others have committed, make it read on.
+    def blind_look(view: View) -> Steps[tuple[View, Look]]:
+        yield from ()
+        return view, Look(frozenset(), view.fold.time)
+
+    monkeypatch.setattr(Importer, "look", lambda _, view, __: blind_look(view))
     assert isinstance(paused.commit(draft(touched=("g0",))), Committed)
 
 
@@ -335,7 +343,7 @@ def test_a_commit_in_doubt_is_found_out_by_committing_again() -> None:
     home = bench.writer(store)
     transaction = bench.begin(home)
     store.puts.append(landing(Unclear("reset")))
-    store.gets.append(StoreUnreachable("no network"))
+    store.gets += [None, StoreUnreachable("no network")]  # the properties, then the entry
     assert isinstance(transaction.commit(draft(touched=("a",))), Unknown)
     again = transaction.commit(draft(touched=("a",)))
     assert isinstance(again, Committed)

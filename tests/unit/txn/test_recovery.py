@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.doubles import ScriptedStore, failing
 from tests.unit.txn.bench import PARTITION, Bench, draft, groups
+from tests.unit.txn.test_foreign import Provider
 from tidelock.base.errors import StoreUnreachable
 from tidelock.store.contract import Create
 from tidelock.table.markers import IoType, Marker
@@ -83,10 +84,31 @@ def test_an_eager_writer_does_not_undo_what_another_is_writing() -> None:
     assert alive.instant in {instant.requested for instant in bench.pending()}
 
 
-def test_a_java_write_without_a_heartbeat_counts_as_dead() -> None:
+def test_a_java_write_without_a_heartbeat_is_left_alone() -> None:
+    """By default Java's have none: it may be at work, and nobody can tell."""
+    bench = Bench(OCC)
+    for state in ("commit.requested", "inflight"):
+        bench.store.put(f".hoodie/timeline/20200101000000000.{state}", b"", Create())
+    bench.clock.advance(DEAD_MS)
+    assert bench.writer().recover().alive == ("20200101000000000",)
+    assert len(bench.pending()) == 1
+
+
+def test_a_request_without_a_heartbeat_is_dead_where_java_is_not_known_to_write() -> None:
+    """It may be one of ours that arrived late."""
     bench = Bench(OCC)
     bench.store.put(".hoodie/timeline/20200101000000000.commit.requested", b"", Create())
     assert len(bench.writer().recover().undone) == 1
+    assert bench.pending() == ()
+
+
+def test_where_all_take_a_lock_a_java_write_without_a_heartbeat_counts_as_dead() -> None:
+    """Java refuses to share a lock without heartbeats."""
+    bench = Bench(OCC)
+    home = bench.writer()
+    home.lock.provider = Provider()  # type: ignore[assignment]
+    bench.store.put(".hoodie/timeline/20200101000000000.commit.requested", b"", Create())
+    assert len(home.recover().undone) == 1
     assert bench.pending() == ()
 
 

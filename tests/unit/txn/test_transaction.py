@@ -274,8 +274,10 @@ def test_a_bare_write_takes_these_requests_and_no_more() -> None:
     world = stopping(home, 10**6)
     begun = bench.begin(home)
     assert [type(effect) for effect in world.done if isinstance(effect, Get | Head | Put)] == [
-        Get,  # refresh: is there a next entry?
-        Head,  # refresh: has the boundary moved?
+        Get,  # refresh: is the table still one that may be changed?
+        Get,  # is there a next entry?
+        Head,  # has the boundary moved?
+        Get,  # begin: may the table be changed?
         Put,  # the heartbeat takes the time
         Get,  # did anybody have it before?
         Head,
@@ -286,6 +288,8 @@ def test_a_bare_write_takes_these_requests_and_no_more() -> None:
     begun.commit(draft(touched=("a",)))
     asked = [e for e in world.done if isinstance(e, Get | Head | Put | List | Delete)]
     assert [type(effect) for effect in asked] == [
+        Get,  # may the table still be changed?
+        List,  # is there a commit without an entry?
         Put,  # the entry
         Head,  # is its name behind the boundary?
         Put,  # completed

@@ -208,7 +208,8 @@ def _foreign(
         yield problem(
             "lock",
             "writers that know no ledger (Java) write this table, and ours take no lock against"
-            " them: either may overwrite the other's commit",
+            " them: what they complete while a commit of ours is being decided may hide it, or be"
+            " hidden by it",
             f"give all of them the storage lock: {PROVIDER.key}={_java(STORAGE)}",
             exit_code=1,
         )

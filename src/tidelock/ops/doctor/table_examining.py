@@ -14,7 +14,14 @@ from tidelock.lock.inspect import Inspection
 from tidelock.lockproviders.keys import of_table
 from tidelock.lockproviders.registry import is_storage, open_provider, provider_name, short_name
 from tidelock.ops.cli.status import held_since
-from tidelock.ops.doctor import examining, lock_checks, settings_checks, store_checks, table_checks
+from tidelock.ops.doctor import (
+    examining,
+    java_checks,
+    lock_checks,
+    settings_checks,
+    store_checks,
+    table_checks,
+)
 from tidelock.ops.doctor.findings import Cure, Examination, Finding, fine, note
 from tidelock.ops.validate.validating import validate
 from tidelock.store.contract import ObjectStore
@@ -96,8 +103,13 @@ def _of_table(patient: Patient) -> Iterator[Finding]:
         for i in seen.pending
     ]
     kept = tuple(entries(store, after=max(0, fold.position - _RECENT)))
+    yield from java_checks.check_changeable(patient.properties, fold)
+    yield from java_checks.check_foreign(fold, seen, kept)
     alive = {k: p for k, p in seen.pulses.items() if seen.is_alive(k, otherwise_ms=_JAVA_LIFE_MS)}
-    yield from settings_checks.check_writers(patient.settings, fold, kept, alive, seen.now_epoch_ms)
+    foreign = fold.foreign or bool(java_checks.without_entry(fold, seen))
+    yield from settings_checks.check_writers(
+        patient.settings, replace(fold, foreign=foreign), kept, alive, seen.now_epoch_ms
+    )
     yield from table_checks.check_stuck(writers, fold)
     yield from table_checks.check_plans(services_of(fold.plans, seen), writers)
     yield from table_checks.check_readable(load_timeline(store, folder))

@@ -76,7 +76,8 @@ class Archiving:
         return to_archive(snapshot.timeline.instants, bounds, needed=_needed(snapshot))
 
     def _run(self, bounds: Bounds) -> Archived:
-        fold = self.writer.transactions.ledger.refresh()
+        with self.writer.transactions.changing():
+            fold = self.writer.transactions.ledger.refresh()
         snapshot = snapshot_now(self.writer.store)
         # The timeline may be newer than the fold: nothing leaves past a plan of either.
         waiting = self._reserved(fold) | set(fold.plans)

@@ -48,7 +48,7 @@ class Restore:
         """
         home = self.writer.transactions
         for left in reversed(range(_PLANNINGS_MAX)):
-            fold = home.ledger.refresh(foreign=True)
+            fold = home.ledger.refresh()
             taken = self._planned(snapshot_at(self.writer, fold), to)
             if not taken.completed:
                 return None
@@ -62,7 +62,7 @@ class Restore:
                 reason=f"restored to {to}",
             )
             try:
-                with home.lock.held() as check:
+                with home.changing() as check:
                     return home.ledger.run(scheduled_undo(home, intent), check).instant
             except Conflict:
                 if not left or self._has_clean():

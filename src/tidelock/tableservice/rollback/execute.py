@@ -49,7 +49,7 @@ class Rollback:
         home = self.writer.transactions
         recovery = Recovery(home)
         home.ledger.run(recovery.look())
-        with home.lock.held() as check:
+        with home.changing() as check:
             home.ledger.run(recovery.decide(), check)
         return self.pending()
 
@@ -76,7 +76,7 @@ class Rollback:
         Raises: `NotFound`, `Conflict` saying what is in the way.
         """
         home = self.writer.transactions
-        snapshot = snapshot_at(self.writer, home.ledger.refresh(foreign=True))
+        snapshot = snapshot_at(self.writer, home.ledger.refresh())
         writes = [i for i in snapshot.timeline.instants if i.requested == instant]
         found = next((i for i in writes if i.action is not Action.SAVEPOINT), None)
         if found is None:
@@ -87,7 +87,7 @@ class Rollback:
         if instant in home.ledger.fold.plans:
             return self._schedule_plan(instant)
         intent, seen = self._take_back(found, snapshot) if found.is_completed else self._drop(found)
-        with home.lock.held() as check:
+        with home.changing() as check:
             return home.ledger.run(scheduled_undo(home, intent, seen=seen), check).instant
 
     def execute(self, instant: str) -> CarriedOut:
@@ -100,7 +100,7 @@ class Rollback:
             raise Conflict(
                 f"{instant} is a rollback itself, and decided", hint="execute it: it cannot fail"
             )
-        with home.lock.held() as check:
+        with home.changing() as check:
             steps = remove_plan(home, instant, delay_ms=0, finish=False)
             problem = home.ledger.run(steps, check)
         if problem is not None:

@@ -47,7 +47,7 @@ class Savepoints:
         cleaning = Clean(self.writer)
         for planned in cleaning.pending():
             cleaning.execute(planned)
-        fold = home.ledger.refresh(foreign=True)
+        fold = home.ledger.refresh()
         snapshot = snapshot_at(self.writer, fold)
         target = self._target(snapshot, instant)
         lost = lost_files(snapshot, target.completion)
@@ -60,7 +60,7 @@ class Savepoints:
         record = savepoint_of(
             snapshot.slices_until(target.completion), by=by, comment=comment, at_epoch_ms=now_ms
         )
-        with home.lock.held() as check:
+        with home.changing() as check:
             steps = save(home, target.requested, record, base=fold.position)
             completion = home.ledger.run(steps, check)
         return _saved(target.requested, completion, record)
@@ -80,12 +80,11 @@ class Savepoints:
                 f"{self.writer.store.uri} has no savepoint {instant}",
                 hint="`tidelock savepoint TABLE list` shows them",
             )
-        with home.lock.held() as check:
+        with home.changing() as check:
             home.ledger.run(release(home, instant), check)
 
     def found(self) -> tuple[Saved, ...]:
         """Return the savepoints, oldest commit first."""
-        self.writer.transactions.ledger.refresh()
         timeline = load_timeline(self.writer.store, self.writer.properties.timeline_folder)
         return tuple(
             _saved(each.requested, each.completion, timeline.read(SavepointMetadata, each))

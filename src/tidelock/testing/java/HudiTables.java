@@ -26,8 +26,8 @@ public final class HudiTables {
     // Whatever a library prints must not be taken for an answer.
     PrintStream answers = System.out;
     System.setOut(System.err);
-    // Hudi stamps instants in the zone of the process, whatever the table says of itself.
-    TimeZone.setDefault(TimeZone.getTimeZone("UTC"));
+    // Hudi's client stamps instants in the zone of the process, whatever the table says of itself.
+    TimeZone.setDefault(TimeZone.getTimeZone(System.getProperty("tidelock.zone", "UTC")));
     answers.println(JSON.writeValueAsString(Map.of("value", "ready")));
     BufferedReader commands =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -227,10 +227,13 @@ class JavaTables:
 
 
 @contextmanager
-def java_tables(hudi: HudiTables) -> Iterator[JavaTables]:
-    """Run a Java process that reads and writes tables; it is ready when this returns."""
+def java_tables(hudi: HudiTables, *, zone: str = "UTC") -> Iterator[JavaTables]:
+    """Run a Java process that reads and writes tables; it is ready when this returns.
+
+    `zone` is its time zone, as if it ran on a machine there.
+    """
     path = ":".join(map(str, hudi.class_path))
-    command = ["java", *_JVM, _LOG, "-cp", path, "HudiTables"]
+    command = ["java", *_JVM, _LOG, f"-Dtidelock.zone={zone}", "-cp", path, "HudiTables"]
     with tempfile.TemporaryDirectory(prefix="tidelock-java-") as name:
         folder = Path(name)
         with (folder / "java.log").open("wb") as log:

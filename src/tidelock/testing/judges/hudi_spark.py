@@ -25,11 +25,10 @@ from tidelock.testing.judges.rows import Row, rows_of
 from tidelock.testing.servers.cache import Installer, ToolCache
 from tidelock.testing.servers.maven import Coordinates, fetch_jars
 
-BUNDLE: Final = "1.1.1"
-"""The newest Hudi whose Spark bundle every mirror of Maven Central carries."""
+BUNDLES: Final = ("1.1.1", "1.2.0")
+"""The releases of Hudi whose bundle for this Spark tests run with; the first where one will do."""
 SPARK: Final = "3.5.6"
 
-_JAR = Coordinates("org.apache.hudi", "hudi-spark3.5-bundle_2.12", BUNDLE, excluded=("*:*",))
 _QUERY = "hoodie.datasource.query.type"
 _LOG_TAIL_CHARS: Final = 4_000
 
@@ -40,15 +39,17 @@ class SparkBundle:
 
     packages: Path
     jar: Path
+    version: str = BUNDLES[0]
 
 
-def spark_bundle(cache: ToolCache | None = None) -> SparkBundle:
+def spark_bundle(version: str = BUNDLES[0], cache: ToolCache | None = None) -> SparkBundle:
     """Return PySpark and Hudi's bundle for it, downloaded if need be: about 430 MB.
 
     Raises ServerUnavailable where there is no Java, no Maven, or no way to either.
     """
     kept = cache or ToolCache.default()
-    (jar,) = fetch_jars([_JAR], kept)
+    name = Coordinates("org.apache.hudi", "hudi-spark3.5-bundle_2.12", version, excluded=("*:*",))
+    (jar,) = fetch_jars([name], kept)
     requirement = f"pyspark=={SPARK}"
     installer = Installer("PySpark", how_to_install=f"run `pip install {requirement}`")
 
@@ -56,21 +57,22 @@ def spark_bundle(cache: ToolCache | None = None) -> SparkBundle:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
         installer.run([*pip, "--target", target, requirement])
 
-    return SparkBundle(kept.tool("pyspark", SPARK, install), jar)
+    return SparkBundle(kept.tool("pyspark", SPARK, install), jar, version)
 
 
 class HudiSpark:
     """Reads and writes tables in a Spark process that runs already."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: Path, version: str) -> None:
         """Take over a process that was just started, and a folder for the rows that travel."""
         self._process = process
         self._folder = folder
+        self._version = version
 
     @property
     def name(self) -> str:
         """Say which reader it is."""
-        return f"Apache Hudi {BUNDLE} on Spark {SPARK}"
+        return f"Apache Hudi {self._version} on Spark {SPARK}"
 
     def snapshot(self, table: str, as_of: str | None = None) -> list[Row]:
         """Return the rows now, or of writes requested by `as_of`."""
@@ -88,7 +90,7 @@ class HudiSpark:
         return self._read(table, options)
 
     def write(self, table: str, rows: pa.Table, options: Mapping[str, str]) -> None:
-        """Write rows with `df.write.format("hudi")` into a table that exists."""
+        """Write rows with `df.write.format("hudi")`; a table that is not there is made."""
         path = self._folder / "in.parquet"
         pq.write_table(rows, path, coerce_timestamps="us", store_schema=False)
         self._ask({"do": "write", "table": table, "rows": str(path), "options": dict(options)})
@@ -132,13 +134,16 @@ class HudiSpark:
 
 
 @contextmanager
-def hudi_spark(bundle: SparkBundle) -> Iterator[HudiSpark]:
-    """Run a Spark process that reads and writes tables; it is ready when this returns."""
+def hudi_spark(bundle: SparkBundle, *, zone: str = "UTC") -> Iterator[HudiSpark]:
+    """Run a Spark process that reads and writes tables; it is ready when this returns.
+
+    `zone` is the time zone of its Java, as if it ran on a machine there.
+    """
     with tempfile.TemporaryDirectory(prefix="tidelock-spark-") as name:
         folder = Path(name)
         with (folder / "spark.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, spark_program.__file__, str(bundle.jar)],
+                [sys.executable, spark_program.__file__, str(bundle.jar), zone],
                 cwd=folder,
                 env=_environment(bundle),
                 stdin=subprocess.PIPE,
@@ -146,7 +151,7 @@ def hudi_spark(bundle: SparkBundle) -> Iterator[HudiSpark]:
                 stderr=log,
                 text=True,
             )
-        judge = HudiSpark(process, folder)
+        judge = HudiSpark(process, folder, bundle.version)
         try:
             judge.wait_until_ready()
             yield judge

@@ -21,7 +21,7 @@ def main() -> None:
     # Whatever Spark prints must not be taken for an answer.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    spark = session(sys.argv[1])
+    spark = session(sys.argv[1], sys.argv[2])
     answers.write(json.dumps({"value": "ready"}) + "\n")
     for line in sys.stdin:
         try:
@@ -38,14 +38,14 @@ def _causes(text: str) -> str:
     return "\n".join(lines)
 
 
-def session(jar: str) -> Any:
-    """Return a session of Spark with Hudi's jar."""
+def session(jar: str, zone: str) -> Any:
+    """Return a session of Spark with Hudi's jar, whose Java is in a time zone."""
     from pyspark.sql import SparkSession
 
     settings = {
         "spark.jars": jar,
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone={zone}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

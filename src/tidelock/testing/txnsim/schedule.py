@@ -44,6 +44,7 @@ PROPERTIES = "".join(
         "hoodie.table.partition.fields": "p",
         "hoodie.table.base.file.format": "PARQUET",
         "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
+        "hoodie.table.timeline.timezone": "UTC",
     }.items()
 ).encode()
 

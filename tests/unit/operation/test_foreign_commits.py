@@ -1,0 +1,244 @@
+"""Commits of writers that keep no ledger (Java's) are seen by a table that stays open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelock as tl
+from tests.ops.scene import Interrupted
+from tests.unit.operation.foreign import (
+    contents,
+    path_of,
+    set_properties,
+    with_metadata_table,
+    without_ledger,
+)
+from tidelock.base.errors import Conflict, Unsupported
+from tidelock.table.properties import ORDERING_FIELDS, TIMEZONE
+from tidelock.table.timeline.instant import format_time
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("by", pa.string())])
+KINDS = [
+    pytest.param("COPY_ON_WRITE", {}, id="cow"),
+    pytest.param("MERGE_ON_READ", {}, id="mor"),
+    pytest.param(
+        "COPY_ON_WRITE",
+        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+        id="cow-bucket",
+    ),
+    pytest.param(
+        "MERGE_ON_READ",
+        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+        id="mor-bucket",
+    ),
+]
+ALONE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+
+
+def row(key: int, ts: int, by: str) -> dict[str, Any]:
+    return {"id": key, "ts": ts, "by": by}
+
+
+def found(table: tl.Table) -> dict[int, str]:
+    rows = table.read(["id", "by"]).to_pylist()
+    assert len({each["id"] for each in rows}) == len(rows)
+    return {each["id"]: each["by"] for each in rows}
+
+
+def created(tmp_path: Path, table_type: str, options: dict[str, str]) -> tl.Table:
+    table = tl.Table.create(
+        str(tmp_path / "orders"),
+        SCHEMA,
+        key="id",
+        ordering="ts",
+        type=table_type,
+        options={**ALONE, **options},
+    )
+    table.insert([row(key, 1, "us") for key in range(4)])
+    return table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[tl.Table]:
+    with created(tmp_path, "COPY_ON_WRITE", {}) as found:
+        yield found
+
+
+@pytest.mark.parametrize("refreshed", [False, True], ids=["as-it-was", "refreshed"])
+@pytest.mark.parametrize(("table_type", "options"), KINDS)
+def test_a_commit_without_an_entry_survives_the_next_upsert_of_an_open_table(
+    tmp_path: Path, table_type: str, options: dict[str, str], *, refreshed: bool
+) -> None:
+    with created(tmp_path, table_type, options) as table:
+        table.upsert([row(0, 2, "us")])
+        without_ledger(
+            path_of(table),
+            lambda java: java.upsert([row(1, 3, "java"), row(9, 3, "java")]),
+            options,
+        )
+        if refreshed:
+            table.refresh()
+            assert found(table)[9] == "java"
+        table.upsert([row(2, 4, "us"), row(0, 4, "us")])
+        expected = {0: "us", 1: "java", 2: "us", 3: "us", 9: "java"}
+        assert found(table) == expected
+        with tl.Table.open(table.uri) as other:
+            assert found(other) == expected
+
+
+@pytest.mark.parametrize(("table_type", "options"), KINDS)
+def test_a_commit_without_an_entry_between_begin_and_commit_is_built_upon(
+    tmp_path: Path, table_type: str, options: dict[str, str]
+) -> None:
+    with created(tmp_path, table_type, options) as table:
+        base = path_of(table)
+        writer = table.writer()
+        writer.engine = Interrupted(
+            writer.engine,
+            lambda: without_ledger(
+                base, lambda java: java.upsert([row(key, 3, "java") for key in range(4)]), options
+            ),
+        )
+        report = table.upsert([row(0, 4, "us"), row(2, 4, "us")])
+        assert report.rebases == 1
+        assert found(table) == {0: "us", 1: "java", 2: "us", 3: "java"}
+
+
+def begun_by_java(base: Path, *states: str) -> str:
+    """Put the beginning of a Java writer's commit on the timeline, and return its instant."""
+    instant = format_time(time.time_ns() // 1_000_000)
+    for state in states:
+        (base / f".hoodie/timeline/{instant}.{state}").write_bytes(b"")
+    return instant
+
+
+@pytest.mark.parametrize(
+    "states", [("commit.requested",), ("commit.requested", "inflight")], ids=["asked", "at-work"]
+)
+def test_while_a_java_job_is_at_work_without_a_lock_an_upsert_is_refused(
+    table: tl.Table, states: tuple[str, ...]
+) -> None:
+    base = path_of(table)
+    without_ledger(base, lambda java: java.upsert([row(1, 3, "java")]))
+    table.upsert([row(2, 4, "us")])
+    instant = begun_by_java(base, *states)
+    before = contents(base)
+    for each in (table, tl.Table.open(table.uri)):
+        with pytest.raises(Conflict, match=instant) as refused:
+            each.upsert([row(2, 5, "us")])
+        assert f"tidelock rollback TABLE run {instant}" in (refused.value.hint or "")
+        assert contents(base) == before
+    table.rollback()
+    assert instant in {each.requested for each in table.timeline}, "it may be at work"
+    table.rollback(instant)
+    table.upsert([row(2, 5, "us")])
+    assert found(table) == {0: "us", 1: "java", 2: "us", 3: "us"}
+
+
+def test_a_java_job_that_begins_during_the_first_write_beside_it_stops_the_commit(
+    table: tl.Table,
+) -> None:
+    """Nothing was known of Java writers on this table, so nobody looked before."""
+    base, writer = path_of(table), table.writer()
+    begun: list[str] = []
+    writer.engine = Interrupted(
+        writer.engine,
+        lambda: begun.append(begun_by_java(base, "commit.requested", "inflight")),
+    )
+    with pytest.raises(Conflict, match="begun by a writer that keeps no ledger"):
+        table.upsert([row(2, 5, "us")])
+    table.refresh()
+    assert {each["ts"] for each in table.read().to_pylist()} == {1}
+    assert [i.requested for i in table.timeline if not i.is_completed] == begun
+
+
+def test_writers_of_ours_at_work_do_not_keep_each_other_from_committing(table: tl.Table) -> None:
+    with tl.Table.open(table.uri) as other:
+        writer = table.writer()
+        writer.engine = Interrupted(writer.engine, lambda: other.upsert([row(1, 3, "other")]))
+        table.upsert([row(2, 4, "us")])
+        assert found(table) == {0: "us", 1: "other", 2: "us", 3: "us"}
+
+
+def test_commits_that_java_has_archived_since_are_built_upon(table: tl.Table) -> None:
+    """Java's jobs archive after their commits: what this table has not seen may be gone."""
+    keep = {
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+        "hoodie.clean.commits.retained": "1",
+    }
+
+    def job(java: tl.Table) -> None:
+        java.upsert([row(1, 3, "java")])
+        for number in range(8):
+            java.bulk_insert([row(100 + number, 3, "java")])
+        assert java.archive().instants
+
+    table.upsert([row(0, 2, "us")])
+    without_ledger(path_of(table), job, keep)
+    table.upsert([row(2, 4, "us")])
+    expected = dict.fromkeys(range(100, 108), "java")
+    assert found(table) == {0: "us", 1: "java", 2: "us", 3: "us"} | expected
+
+
+def test_a_table_whose_old_files_java_has_cleaned_is_written_on(table: tl.Table) -> None:
+    def job(java: tl.Table) -> None:
+        for ts in (3, 4, 5):
+            java.upsert([row(1, ts, "java")])
+        java.clean()
+
+    without_ledger(path_of(table), job, {"hoodie.clean.commits.retained": "1"})
+    table.upsert([row(2, 6, "us")])
+    assert found(table) == {0: "us", 1: "java", 2: "us", 3: "us"}
+
+
+def test_a_metadata_table_that_java_made_meanwhile_is_refused_before_anything_is_written(
+    table: tl.Table,
+) -> None:
+    base = path_of(table)
+    table.upsert([row(0, 2, "us")])
+    without_ledger(base, lambda java: java.upsert([row(1, 3, "java")]))
+    with_metadata_table(base)
+    before = contents(base)
+    with pytest.raises(Unsupported, match="metadata table"):
+        table.upsert([row(2, 4, "us")])
+    with pytest.raises(Unsupported, match="metadata table"):
+        table.insert([row(7, 4, "us")])
+    assert contents(base) == before
+
+
+def test_a_metadata_table_that_java_makes_during_a_write_stops_its_commit(
+    table: tl.Table,
+) -> None:
+    writer = table.writer()
+    writer.engine = Interrupted(writer.engine, lambda: with_metadata_table(path_of(table)))
+    with pytest.raises(Unsupported, match="metadata table"):
+        table.upsert([row(2, 4, "us")])
+    table.refresh()
+    assert found(table)[2] == "us"
+    assert {each["ts"] for each in table.read().to_pylist()} == {1}
+    assert all(instant.is_completed for instant in table.timeline)
+
+
+def test_a_table_that_java_changed_in_kind_has_to_be_opened_again(table: tl.Table) -> None:
+    base = path_of(table)
+    set_properties(base, {ORDERING_FIELDS: "id"})
+    before = contents(base)
+    with pytest.raises(Conflict, match=r"ordering\.fields was ts and is id"):
+        table.upsert([row(2, 4, "us")])
+    assert contents(base) == before
+
+
+def test_a_table_that_says_local_time_from_now_on_is_refused(table: tl.Table) -> None:
+    base = path_of(table)
+    set_properties(base, {TIMEZONE: "LOCAL"})
+    before = contents(base)
+    with pytest.raises(Unsupported, match="local time"):
+        table.upsert([row(2, 4, "us")])
+    assert contents(base) == before
