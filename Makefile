@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types imports tidy bench bench-peers soak docs \
-        interop-spark sim-long txn-sim-long lock-soak zombies services-chaos spark-writers streamer-chaos sink-chaos pipeline-fleet mixed-fleet explore-long model-long format lock clean
+        interop-spark sim-long txn-sim-long lock-soak zombies services-chaos stress spark-writers streamer-chaos sink-chaos pipeline-fleet mixed-fleet explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -69,6 +69,9 @@ services-chaos: setup ## Kill one of 4 writers and 8 services every second, and 
 
 spark-writers: setup ## Let four Spark programs upsert the same keys for two minutes, and check every row
 	@$(PYTHON_VENV) -m tidelock.testing.sparkwriters $(ARGS)
+
+stress: setup ## Every operation at once on every kind of table, killed and replayed (ARGS="--minutes 60 --kind mor-bucket-nbcc --store s3")
+	@$(PYTHON_VENV) -m tidelock.testing.stress --report .cache/stress.json $(ARGS)
 
 sink-chaos: setup ## Kill two streaming queries 50 times while 1,000,000 records flow, and count them
 	@scripts/java.sh --notice

@@ -21,6 +21,7 @@ from tidelock.ops.demo.director import Director
 from tidelock.ops.demo.plan import WITHOUT_SPARK, Plan
 from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.crew import Crew
+from tidelock.ops.fleet.member import Role
 
 SHORT = Plan(dict(WITHOUT_SPARK), calm_s=1.0)
 
@@ -31,7 +32,7 @@ def test_the_whole_demo_passes_and_its_commands_work(
     screen = StringIO()
     board = Board(Console(file=screen, force_terminal=True, width=110, height=50))
     articles = Articles(str(tmp_path / "orders"), pause_ms=20)
-    with Crew(tmp_path, articles) as crew, board:
+    with Crew[Articles, Role](tmp_path, articles) as crew, board:
         outcome = Director(SHORT, crew, board, SystemClock()).play()
     assert outcome.passed, outcome.checks
     assert len(outcome.faults) == 1

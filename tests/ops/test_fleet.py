@@ -163,7 +163,7 @@ def test_a_killed_writer_goes_on_where_it_was_and_a_changed_row_is_found(tmp_pat
             record.take(noted)
         return len(record.steps_of(name)) > more_than
 
-    with Crew(tmp_path, articles) as crew:
+    with Crew[Articles, Role](tmp_path, articles) as crew:
         crew.start("ada", Role.PYTHON)
         crew.start("ben", Role.PYTHON)
         crew.start("keeper", Role.SERVICES)

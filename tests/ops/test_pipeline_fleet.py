@@ -15,6 +15,7 @@ from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.crew import Crew
 from tidelock.ops.fleet.hands import arrow_rows
 from tidelock.ops.fleet.journal import Noted
+from tidelock.ops.fleet.member import Role
 from tidelock.ops.fleet.steps import Row, Terms
 from tidelock.ops.fleet.verdict import judge
 from tidelock.testing.pipelinefleet import STREAMERS, Inbox, Stage, follow, verdict
@@ -77,7 +78,7 @@ def test_a_batch_that_fails_is_no_batch(tmp_path: Path) -> None:
 def _stage(tmp_path: Path, *, left_out: int | None) -> Stage:
     """Return a run in which files were written as streamers would, but for one that was not."""
     articles = Articles(str(tmp_path / "orders"), TERMS, options={})
-    with Crew(tmp_path, articles) as crew, closing(articles.open()) as table:
+    with Crew[Articles, Role](tmp_path, articles) as crew, closing(articles.open()) as table:
         stage = Stage(crew)
         for name in STREAMERS:
             inbox = Inbox(tmp_path, TERMS, name)

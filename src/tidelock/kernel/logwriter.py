@@ -37,8 +37,11 @@ def write_log(
     rows: pa.Table | None,
     deletes: pa.Array | None,
     inserted: pa.Array | None,
+    base_file: str = "",
 ) -> FileResult:
     """Write stamped rows and deletes as the log file of this task; `first` if the group has none.
+
+    `base_file` is the name of the group's base file at the time, "" if there is none.
 
     Raises: what an upload raises.
     """
@@ -49,7 +52,13 @@ def write_log(
     size_bytes = land_blocks(store, path_of(partition, name), blocks, entries=entries)
     tally = _tally(ctx, rows, deletes, inserted)
     stat = appended_stat(
-        partition, file_id, name=name, instant=ctx.instant, size_bytes=size_bytes, tally=tally
+        partition,
+        file_id,
+        name=name,
+        instant=ctx.instant,
+        size_bytes=size_bytes,
+        tally=tally,
+        base_file=base_file,
     )
     low, high = _bounds(rows, deletes)
     keys = tally.inserted_keys

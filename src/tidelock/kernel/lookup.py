@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tidelock.base.errors import DataCorrupt, Unsupported
 from tidelock.base.runtime import Each, one_by_one
 from tidelock.kernel.basefile import UNREADABLE, opened
+from tidelock.kernel.layers import read_layers
 from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.read import slice_batches
 from tidelock.kernel.route import coded
@@ -74,17 +75,18 @@ def key_range(keys: pa.Array) -> KeyRange | None:
 
 
 def keys_found(store: ObjectStore, piece: FileSlice, keys: pa.Array, kind: IndexKind) -> pa.Array:
-    """Return which of `keys` (by place, int64) live in a slice.
+    """Return which of `keys` (by place, int64) live in a slice, in its base file or its log files.
 
-    With a bucket index rows come to log files first, so those are looked into, too.
+    Log files cost as much as they hold: whoever knows that the base file has all of a log file's
+    keys gives a slice without it.
 
     Raises: `NotFound`, `DataCorrupt`, `Unsupported`.
     """
     if not len(keys):
         return pa.array([], pa.int64())
     if piece.base is None:
-        return _places(_logged_keys(store, piece), keys)
-    if kind is IndexKind.BUCKET and piece.logs:
+        return _places(_logged_keys(store, piece, kind), keys)
+    if piece.logs:
         base, logs = replace(piece, logs=()), replace(piece, base=None)
         both = [keys_found(store, part, keys, kind) for part in (base, logs)]
         return pa.concat_arrays(both).unique()
@@ -102,18 +104,29 @@ def keys_found(store: ObjectStore, piece: FileSlice, keys: pa.Array, kind: Index
 
 
 def slice_keys(
-    store: ObjectStore, piece: FileSlice, within: KeyRange | None = None
+    store: ObjectStore,
+    piece: FileSlice,
+    within: KeyRange | None = None,
+    *,
+    kind: IndexKind = IndexKind.SIMPLE,
 ) -> Iterator[pa.Array]:
-    """Yield the keys that live in a slice: those of its base file, or of its logs without one.
+    """Yield the keys that live in a slice, in its base file or its log files, each of these once.
 
-    Row groups that hold no key of `within` are left out. A key that a log file deleted is still
-    its base file's: when it comes again it belongs there.
+    Row groups of the base file that hold no key of `within` are left out. A key that a log file
+    deleted is still its base file's: when it comes again it belongs there.
     """
-    if piece.base is None:
-        yield from _logged_keys(store, piece)
-        return
-    with opened(store, piece.base, f"{store.uri}/{piece.base.key}") as file:
-        yield from _base_keys(file, piece.base, store, within)
+    nothing = pa.array([], pa.string())
+    logged = (
+        pa.concat_arrays([nothing, *_logged_keys(store, piece, kind)]) if piece.logs else nothing
+    )
+    if piece.base is not None:
+        with opened(store, piece.base, f"{store.uri}/{piece.base.key}") as file:
+            for keys in _base_keys(file, piece.base, store, within):
+                if len(logged):
+                    logged = logged.filter(pc.invert(pc.is_in(logged, value_set=keys)))
+                yield keys
+    if len(logged):
+        yield logged.unique()
 
 
 def bucket_groups(rows: pa.Table, rule: BucketRule, each: Each = one_by_one) -> pa.DictionaryArray:
@@ -182,8 +195,19 @@ def _places(found: Iterator[pa.Array], keys: pa.Array) -> pa.Array:
     return pa.concat_arrays(hits).unique().cast(pa.int64()) if hits else pa.array([], pa.int64())
 
 
-def _logged_keys(store: ObjectStore, piece: FileSlice) -> Iterator[pa.Array]:
-    # In commit time no ordering column is needed to know which keys there are.
+def _logged_keys(store: ObjectStore, piece: FileSlice, kind: IndexKind) -> Iterator[pa.Array]:
+    """Yield the keys that log files have rows of.
+
+    Which of a row and a delete counts is a matter of ordering values, which are not read. A bucket
+    is the same either way. Elsewhere a key counts that may be alive: its row must not come to be
+    in another file group as well.
+    """
+    if kind is not IndexKind.BUCKET:
+        schema = pa.schema([pa.field(RECORD_KEY, pa.string())])
+        for layer in read_layers(store, piece.logs, schema, MergeRule()):
+            if layer.rows is not None:
+                yield layer.keys
+        return
     batches = slice_batches(
         store, piece, with_meta(pa.schema([])), rule=MergeRule(), columns=[RECORD_KEY]
     )

@@ -52,9 +52,19 @@ def compacted_stat(piece: FileSlice, written: BaseWritten, stored: Stored) -> Wr
 
 
 def appended_stat(
-    partition: str, file_id: str, *, name: str, instant: str, size_bytes: int, tally: Tally
+    partition: str,
+    file_id: str,
+    *,
+    name: str,
+    instant: str,
+    size_bytes: int,
+    tally: Tally,
+    base_file: str = "",
 ) -> WriteStat:
-    """Return the stat of a log file: its previous commit is its own, as Hudi has it."""
+    """Return the stat of a log file: its previous commit is its own, as Hudi has it.
+
+    `base_file` is the one that the writer found the keys in, "" if there is none.
+    """
     return WriteStat(
         file_id=file_id,
         path=path_of(partition, name),
@@ -68,7 +78,7 @@ def appended_stat(
         file_size_in_bytes=size_bytes,
         log_version=1,
         log_offset=0,
-        base_file="",
+        base_file=base_file,
         log_files=(name,),
     )
 

@@ -176,6 +176,7 @@ def append_log(
         rows=fresh,
         deletes=deletes,
         inserted=inserted,
+        base_file=group.base.name if isinstance(group, FileSlice) and group.base else "",
     )
 
 

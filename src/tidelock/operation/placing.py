@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tidelock.base.errors import ConfigInvalid
 from tidelock.base.ids import IdSource
@@ -21,6 +22,9 @@ from tidelock.table.properties import TableProperties, TableType
 from tidelock.table.schema.meta import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.txn.footprint import NO_RELIANCE, Reliance
+
+_BY_FILES: Final = (IndexKind.SIMPLE, IndexKind.BLOOM)
+"""Indexes that look for keys in files, and put new ones into base files."""
 
 NOTHING = Tagged(None, {})
 """The rows of a write that has none."""
@@ -120,7 +124,7 @@ class Placing:
             kind = IndexKind.NONE
         return TagRule(
             kind,
-            tuple(slices.values()),
+            view.searched(slices.values()) if kind in _BY_FILES else tuple(slices.values()),
             bucket=self._bucket_rule(view) if kind is IndexKind.BUCKET else None,
             drop_found=drop_found,
             drop_missing=job.deletes,

@@ -20,7 +20,12 @@ from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.active import load_timeline
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action
-from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
+from tidelock.table.timeline.metadata import (
+    CommitMetadata,
+    OperationType,
+    ReplaceCommitMetadata,
+    WriteStat,
+)
 from tidelock.txn.checkpoint import CHECKPOINT_KEY
 from tidelock.txn.checkpoint import decode as decode_checkpoint
 from tidelock.txn.content import Inline
@@ -111,8 +116,12 @@ class TableView:
     schema_id: str = ""
     unread: list[Commit] = field(default_factory=list)
     peopled: set[str] = field(default_factory=set)
+    snapshot: TableSnapshot | None = None
     _evolves: bool = False
     """Whether something unread has another schema."""
+
+    _below: dict[str, str] = field(default_factory=dict)
+    """The base file that has all keys of a log file, by the log file's key; "" if none may."""
 
     @property
     def busy(self) -> frozenset[GroupId]:
@@ -129,6 +138,35 @@ class TableView:
             for partition in sorted(chosen)
             for file_id, piece in sorted(self.slices.get(partition, {}).items())
         }
+
+    def searched(self, pieces: Iterable[FileSlice]) -> tuple[FileSlice, ...]:
+        """Return slices with those log files alone that may have keys that the base file lacks.
+
+        New keys go to base files, so a log file has none but those of the base file that its
+        writer saw. A compaction drops deleted keys, and one of them may come again in a log file
+        that was written beside it: then only that one has it. Raises: `DataCorrupt`.
+        """
+        chosen = tuple(pieces)
+        logs = [log for piece in chosen if piece.base for log in piece.logs]
+        self._look_below(log for log in logs if log.key not in self._below)
+        return tuple(
+            piece
+            if (base := piece.base) is None or not piece.logs
+            else replace(
+                piece,
+                logs=tuple(log for log in piece.logs if self._below[log.key] != base.name),
+            )
+            for piece in chosen
+        )
+
+    def _look_below(self, unknown: Iterable[LogFile]) -> None:
+        """Learn from the commits of log files which base files their writers saw."""
+        logs = list(unknown)
+        if logs and self.snapshot is not None:
+            for _, metadata in self.snapshot.commits_of({log.instant for log in logs}):
+                self._below.update(_bases_below(metadata))
+        for log in logs:
+            self._below.setdefault(log.key, "")
 
     def follow(self, entries: Iterable[Entry], fold: Fold) -> bool:
         """Move on by what was appended; tell whether it could be followed."""
@@ -177,6 +215,7 @@ class TableView:
             self.replaced.add((partition, file_id))
             self.slices.get(partition, {}).pop(file_id, None)
         every: list[WriteStat] = []
+        self._below.update(_bases_below(metadata))
         for partition, stats in metadata.partition_to_write_stats.items():
             every += stats
             groups = self.slices.setdefault(partition, {})
@@ -210,7 +249,7 @@ def _loaded(
     snapshot = TableSnapshot(
         store, properties, timeline, void, _archived(store), forgotten=fold.forgotten
     )
-    view = TableView(fold, store, least_bytes=least_bytes)
+    view = TableView(fold, store, least_bytes=least_bytes, snapshot=snapshot)
     for piece in snapshot.whole_slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece
     view.peopled = set(view.slices)
@@ -258,6 +297,15 @@ def _metadata(commit: Commit, store: ObjectStore) -> CommitMetadata:
     if found is None:
         raise DataCorrupt(f"{store.uri}/{commit.content.key} is gone", hint="restore it")
     return decode(kind, found.body, where=where)
+
+
+def _bases_below(metadata: CommitMetadata) -> Iterator[tuple[str, str]]:
+    """Yield the log files that a write made, and the base file that has all their keys, or ""."""
+    merges = metadata.operation_type == OperationType.LOG_COMPACT
+    for stats in metadata.partition_to_write_stats.values():
+        for stat in stats:
+            if stat.path and not stat.path.endswith(".parquet"):
+                yield stat.path, "" if merges or stat.num_inserts else stat.base_file or ""
 
 
 def _files(partition: str, stats: Iterable[WriteStat]) -> Iterator[BaseFile | LogFile]:

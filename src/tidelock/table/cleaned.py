@@ -49,7 +49,7 @@ def check_there(
         earliest = plan.earliest_instant_to_retain
         if earliest is not None and moment >= earliest.timestamp:
             continue  # it keeps all that was visible then
-        _check_reach(plan, timeline, as_of)
+        _check_reach(plan, now, moment, as_of)
         for file in _deleted(plan, partitions):
             piece = visible.get((file.partition, file.file_id))
             if _is_needed(file, piece, seen, as_of if timeline.legacy_names else None):
@@ -107,17 +107,21 @@ def _is_needed(
     return file.instant >= piece.instant and file.key not in {each.key for each in files}
 
 
-def _check_reach(plan: CleanerPlan, timeline: ActiveTimeline, as_of: str | None) -> None:
-    """Judge by how far cleans went, where the plans of earlier ones are not on the timeline."""
+def _check_reach(plan: CleanerPlan, now: ActiveTimeline, moment: str, as_of: str | None) -> None:
+    """Judge by how far cleans went, where the plans of earlier ones are not on the timeline.
+
+    They may have left it since the reader looked: what counts is where it begins now.
+    """
     earliest = plan.earliest_instant_to_retain
-    start = timeline.start
-    if as_of is None or earliest is None or start is None or as_of >= start:
+    start = now.start
+    if earliest is None or start is None or moment >= start:
         return
-    if as_of < earliest.timestamp:
+    if moment < earliest.timestamp:
+        shown = "that this reader has open" if as_of is None else f"as of {as_of}"
         raise NotFound(
-            f"{timeline.store.uri}: the table as of {as_of} was cleaned; what cleans have kept"
-            f" begins at {earliest.timestamp}",
-            hint=f"read it as of {earliest.timestamp}, or later",
+            f"{now.store.uri}: the table {shown} was cleaned; what cleans have kept begins at"
+            f" {earliest.timestamp}",
+            hint=f"refresh the table, or read it as of {earliest.timestamp}, or later",
         )
 
 

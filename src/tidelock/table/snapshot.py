@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -305,6 +306,20 @@ class TableSnapshot:
                 return self.commit(instant)
         old = self.archive.write(requested)
         return None if old is None else self._archived_commit(old)
+
+    def commits_of(self, requested: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+        """Yield request time and record of completed writes, of those that somebody still knows.
+
+        Raises: `DataCorrupt`.
+        """
+        left = set(requested)
+        for instant in self.timeline.writes():
+            if instant.requested in left:
+                with suppress(Conflict):  # archived since the timeline was read
+                    yield instant.requested, self.timeline.commit(instant)
+                    left.discard(instant.requested)
+        for old in self.archive.writes(left) if left else ():
+            yield old.requested, self._archived_commit(old)
 
     @cached_property
     def archive(self) -> Archive:

@@ -17,7 +17,8 @@ def lost_files(snapshot: TableSnapshot, completion: str) -> tuple[str, ...]:
 
     What was deleted is put back among the files in thought; a file of it that shows then is lost.
     """
-    deleted = tuple(_deleted_since(snapshot, completion))
+    # Two cleans that ran at once may both say that they deleted a file.
+    deleted = {file.key: file for file in _deleted_since(snapshot, completion)}.values()
     if not deleted:
         return ()
     present = {file.key for each in snapshot.slices_until(completion) for file in files_in(each)}

@@ -82,7 +82,7 @@ class Inbox:
 class Stage:
     """What the threads of a run share."""
 
-    crew: Crew
+    crew: Crew[Articles, Role]
     record: Record = field(default_factory=Record)
     over: threading.Event = field(default_factory=threading.Event)
     streamers: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def run(minutes: float, folder: Path, *, seed: int = 1) -> tuple[Stage, list[Che
         deletes=True,
     )
     with ExitStack() as held:
-        crew = held.enter_context(Crew(folder, articles))
+        crew = held.enter_context(Crew[Articles, Role](folder, articles))
         stage = Stage(crew)
         pool = held.enter_context(ThreadPoolExecutor(len(STREAMERS) + 1))
         held.callback(stage.over.set)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -99,6 +101,19 @@ def test_a_group_without_a_base_file_has_the_keys_of_its_logs() -> None:
     log = data_file("", made.stat.path or "", made.stat.file_size_in_bytes or 0)
     piece = FileSlice("", "f-0", CONTEXT.instant, None, (log,))  # type: ignore[arg-type]
     assert keys_found(store, piece, pa.array(["x", "b"]), IndexKind.SIMPLE).to_pylist() == [1]
+
+
+def test_keys_of_a_base_file_and_of_the_logs_on_it_are_found_and_yielded_once() -> None:
+    store = MemoryStore()
+    base = written(store, ["a", "b"])
+    made = append_log(store, CONTEXT, base, slot=1, rows=rows(["b", "c"]))
+    log = data_file("", made.stat.path or "", made.stat.file_size_in_bytes or 0)
+    piece = replace(base, logs=(log,))  # type: ignore[arg-type]
+    for kind in (IndexKind.SIMPLE, IndexKind.BLOOM, IndexKind.BUCKET):
+        asked = pa.array(["x", "c", "b", "a"])
+        assert sorted(keys_found(store, piece, asked, kind).to_pylist()) == [1, 2, 3]
+        found = [key for keys in slice_keys(store, piece, kind=kind) for key in keys.to_pylist()]
+        assert sorted(found) == ["a", "b", "c"]
 
 
 def test_a_base_file_without_keys_is_refused() -> None:

@@ -432,7 +432,8 @@ def test_a_log_file_is_described_as_hudi_describes_it(store: MemoryStore) -> Non
     )
     name = f".{GROUP}_{SECOND}.log.1_2-0-0"
     stat, size = log.stat, len(body(store, log))
-    assert (stat.path, stat.log_files, stat.base_file) == (f"p/{name}", (name,), "")
+    assert (stat.path, stat.log_files) == (f"p/{name}", (name,))
+    assert f"p/{stat.base_file}" == base.stat.path
     assert (stat.prev_commit, stat.log_version, stat.log_offset) == (SECOND, 1, 0)
     assert (stat.num_writes, stat.num_update_writes, stat.num_deletes) == (1, 1, 1)
     assert (stat.file_size_in_bytes, stat.total_write_bytes) == (size, size)

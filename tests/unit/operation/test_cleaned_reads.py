@@ -106,3 +106,24 @@ def test_a_partition_that_was_deleted_and_cleaned_is_not_read_as_empty(tmp_path:
             reader.read()
         reader.refresh()
         assert reader.read().num_rows == 1
+
+
+@pytest.mark.parametrize("looks_back", [False, True])
+def test_a_reader_sees_that_its_files_are_gone_though_the_plans_of_the_cleans_are_archived(
+    tmp_path: Path, looks_back: bool
+) -> None:
+    instants, before = made(tmp_path / "t", "commits")
+    options = {**QUIET, **POLICIES["commits"]}
+    options |= {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4"}
+    with (
+        Table.open(str(tmp_path / "t")) as reader,
+        Table.open(str(tmp_path / "t"), options=options) as writer,
+    ):
+        moment = instants[-1] if looks_back else None
+        assert sorted_rows(reader, moment) == before[-1]
+        for number in range(5, 20):
+            writer.upsert(rows(str(number), "a"))
+            writer.clean()
+            writer.archive()
+        with pytest.raises(NotFound):
+            reader.read(as_of=moment)

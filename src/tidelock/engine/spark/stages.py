@@ -74,7 +74,7 @@ def reading_keys(
             for task in batch.column(0).to_pylist():
                 for place in tasks[task]:
                     try:
-                        yield from _keys_of(address, rule.slices[place], place, source, parts)
+                        yield from _keys_of(address, rule, place, source, parts)
                     except TidelockError as error:
                         yield from _failure(error)
                         return
@@ -322,10 +322,9 @@ def _identity(paths: pa.Array, keys: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(paths, keys, "\x00")
 
 
-def _keys_of(
-    address: StoreAddress, piece: FileSlice, place: int, source: int, parts: int
-) -> Batches:
-    for number, keys in enumerate(slice_keys(address.open(), piece)):
+def _keys_of(address: StoreAddress, rule: TagRule, place: int, source: int, parts: int) -> Batches:
+    found = slice_keys(address.open(), rule.slices[place], kind=rule.kind)
+    for number, keys in enumerate(found):
         plain = keys.cast(pa.string())
         table = pa.table({KEY: plain, PLACE: pa.repeat(pa.scalar(place, pa.int32()), len(plain))})
         for part, mine in split(table, _part_of(table.column(KEY), parts)):

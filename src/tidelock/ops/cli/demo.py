@@ -74,7 +74,7 @@ def demo(
             deletes=Role.SQL in programs.values(),
         )
         board = Board(output.console(), quiet=as_json)
-        with Crew(folder, articles) as crew, board:
+        with Crew[Articles, Role](folder, articles) as crew, board:
             outcome = Director(plan, crew, board, SystemClock()).play()
         _tell(outcome, output, folder if keep else None)
     raise typer.Exit(0 if outcome.passed else 1)

@@ -113,7 +113,7 @@ def soak(
             reader_pause_ms=chosen.reader_pause_ms,
             deletes=Role.SQL in chosen.writers,
         )
-        with Crew(home, articles) as crew:
+        with Crew[Articles, Role](home, articles) as crew:
             programs = chosen.programs(writers)
             run = Soak(chosen, crew, programs, SystemClock(), SeededIds(seed), output.remark)
             run.commits_min, run.calm = commits, place.calm

@@ -15,6 +15,7 @@ from tidelock.lock.inspect import inspect_lock
 from tidelock.ops.demo.board import Board
 from tidelock.ops.demo.plan import Plan
 from tidelock.ops.demo.scene import Actor, Scene
+from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.crew import Crew
 from tidelock.ops.fleet.member import Role
 from tidelock.ops.fleet.pacing import Pacing
@@ -47,7 +48,7 @@ class Outcome:
 class Director:
     """One demo with one crew."""
 
-    def __init__(self, plan: Plan, crew: Crew, board: Board, clock: Clock) -> None:
+    def __init__(self, plan: Plan, crew: Crew[Articles, Role], board: Board, clock: Clock) -> None:
         """Start nothing."""
         self._plan = plan
         self._crew = crew

@@ -9,23 +9,38 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Protocol, Self, TypeVar
 
-from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.journal import JournalReader, Noted
-from tidelock.ops.fleet.member import Role
 
 _MEMBER: Final = "tidelock.ops.fleet.member"
 
 
+class Agreed(Protocol):
+    """What the programs of a fleet agreed on."""
+
+    def save(self, folder: Path) -> None:
+        """Write it down for the programs."""
+        ...
+
+    def create(self) -> None:
+        """Make the table, unless it is there."""
+        ...
+
+
+A = TypeVar("A", bound=Agreed)
+R = TypeVar("R", bound=Enum)
+
+
 @dataclass(slots=True)
-class Program:
+class Program(Generic[R]):
     """One program, through all its lives."""
 
     name: str
-    role: Role
+    role: R
     process: subprocess.Popen[bytes]
     lives: int = 1
     killed: bool = False
@@ -38,12 +53,16 @@ class Program:
 
 
 @dataclass(slots=True)
-class Crew:
-    """The programs of one fleet in one folder; a context, because it holds processes."""
+class Crew(Generic[A, R]):
+    """The programs of one fleet in one folder; a context, because it holds processes.
+
+    `member` is the module that each of them runs, with its role, its name and the folder.
+    """
 
     folder: Path
-    articles: Articles
-    programs: dict[str, Program] = field(default_factory=dict)
+    articles: A
+    member: str = _MEMBER
+    programs: dict[str, Program[R]] = field(default_factory=dict)
     _readers: dict[str, JournalReader] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -67,9 +86,10 @@ class Crew:
             program.process.wait()
             _hang_up(program)
 
-    def start(self, name: str, role: Role) -> Program:
+    def start(self, name: str, role: R) -> Program[R]:
         """Start a program, or one that was killed again."""
-        argv = [sys.executable, "-W", "ignore", "-m", _MEMBER, role.value, name, str(self.folder)]
+        run = [sys.executable, "-W", "ignore", "-m", self.member]
+        argv = [*run, role.value, name, str(self.folder)]
         with (self.folder / f"{name}.log").open("ab") as log:
             # In a group of its own, with the JVM it may start: Ctrl-C is for who started it alone.
             process = subprocess.Popen(
@@ -119,13 +139,13 @@ class Crew:
         return lines[-1] if lines else ""
 
 
-def _hang_up(program: Program) -> None:
+def _hang_up(program: Program[R]) -> None:
     if program.process.stdin is not None:
         # A dead program cannot be told anything.
         with suppress(BrokenPipeError):
             program.process.stdin.close()
 
 
-def _signal(program: Program, number: signal.Signals) -> None:
+def _signal(program: Program[R], number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(program.process.pid, number)

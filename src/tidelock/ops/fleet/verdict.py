@@ -33,7 +33,7 @@ class Check:
     """How many rows, reads, steps or objects are not as they must be."""
 
 
-def judge(crew: Crew, record: Record) -> Iterator[Check]:
+def judge(crew: Crew[Articles, Role], record: Record) -> Iterator[Check]:
     """Look at everything, once the programs have ended."""
     articles = crew.articles
     with closing(articles.open()) as table:
@@ -49,7 +49,7 @@ def judge(crew: Crew, record: Record) -> Iterator[Check]:
     yield _validated(articles)
 
 
-def step_finder(terms: Terms, crew: Crew) -> StepFinder:
+def step_finder(terms: Terms, crew: Crew[Articles, Role]) -> StepFinder:
     """Return who knows what a program did as a step."""
     sql = frozenset(p.name for p in crew.programs.values() if p.role is Role.SQL)
     return StepFinder(terms, sql)

@@ -12,6 +12,7 @@ from typing import Final
 
 from tidelock.base.clock import Clock
 from tidelock.base.ids import SeededIds
+from tidelock.ops.fleet.articles import Articles
 from tidelock.ops.fleet.crew import Crew
 from tidelock.ops.fleet.member import Role
 from tidelock.ops.fleet.record import Record
@@ -36,7 +37,7 @@ class Soak:
     """One soak with one crew, perhaps the continuation of an earlier run."""
 
     scenario: Scenario
-    crew: Crew
+    crew: Crew[Articles, Role]
     programs: dict[str, Role]
     clock: Clock
     ids: SeededIds

@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.kernel.layers import read_layers
 from tidelock.ops.validate.files import Record
 from tidelock.ops.validate.findings import Finding, problem, warning
 from tidelock.ops.validate.rows import RowCheck
@@ -57,6 +58,51 @@ def explained(
             f"{len(keys) - len(shown):,} more keys are in several rows",
             "mend those above first, then validate again",
         )
+
+
+def outlived(check: RowCheck, pieces: Sequence[FileSlice], record: Record) -> Iterator[Finding]:
+    """Yield keys that a log file deleted while an older row of them is in another file group.
+
+    Raises: what reading log files raises.
+    """
+    deleted = _deleted(check, pieces, record)
+    if not deleted:
+        return
+    wanted = pa.array(sorted(deleted), pa.string())
+    for piece in pieces:
+        for batch in check.batches(piece, [RECORD_KEY, COMMIT_TIME]):
+            rows = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=wanted))
+            for row in rows.to_pylist():
+                done = record.completions.get(row[COMMIT_TIME] or "")
+                completion, group, instant = deleted[row[RECORD_KEY]]
+                if done is not None and done < completion and group != piece.file_id:
+                    yield problem(
+                        CHECK,
+                        piece.partition or ".",
+                        f"the key {row[RECORD_KEY]!r} was deleted by {instant} in file group"
+                        f" {group}, but the older row of {row[COMMIT_TIME]} is still in file group"
+                        f" {piece.file_id}",
+                        "delete the key again, then validate again",
+                    )
+
+
+def _deleted(
+    check: RowCheck, pieces: Sequence[FileSlice], record: Record
+) -> Mapping[str, tuple[str, str, str]]:
+    """Return the last delete of each key: completion time, file group and request time."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for piece in pieces:
+        for log in piece.logs:
+            done = record.completions.get(log.instant)
+            merged = record.operations.get(log.instant) == OperationType.LOG_COMPACT
+            if done is None or merged:  # what a log compaction merged is there as well
+                continue
+            for layer in read_layers(check.store, [log], check.schema, check.merge):
+                for key in layer.keys.filter(layer.deleted).to_pylist():
+                    known = found.get(key)
+                    if known is None or known[0] < done:
+                        found[key] = (done, piece.file_id, log.instant)
+    return found
 
 
 def _copies(

@@ -26,6 +26,19 @@ class NamedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Overwritten:
+    """A completed write that took the place of whole partitions, or of all for None."""
+
+    requested: str
+    completion: str
+    partitions: frozenset[str] | None
+
+    def covers(self, partition: str) -> bool:
+        """Tell whether a partition was overwritten."""
+        return self.partitions is None or partition in self.partitions
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What the completed actions of the timeline say about files."""
 
@@ -42,6 +55,11 @@ class Record:
     """Those of the listed files' older instants that the history knows."""
     operations: Mapping[str, str] = field(default_factory=dict)
     """The operation of each completed write, by its request time."""
+    completions: Mapping[str, str] = field(default_factory=dict)
+    """The completion time of each completed write, by its request time."""
+    overwrites: tuple[Overwritten, ...] = ()
+    cleaned: frozenset[str] = frozenset()
+    """Request times of completed cleans that deleted files."""
 
 
 def check_files(record: Record, listed: Sequence[DataFile]) -> Iterator[Finding]:

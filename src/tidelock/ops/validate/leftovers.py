@@ -16,6 +16,10 @@ from tidelock.table.properties_file import BACKUP_KEY, KEY
 _SIDE_FILE = ".hoodie/.hoodie.properties.crc"
 _METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline/"
 _HEARTBEATS = ".hoodie/.heartbeat/"
+_WITHOUT = (
+    "delete the metadata table: empty hoodie.table.metadata.partitions first, then delete"
+    " .hoodie/metadata"
+)
 
 
 def check_properties_files(store: ObjectStore) -> Iterator[Finding]:
@@ -75,7 +79,7 @@ def check_metadata_table(
     """Look whether Hudi's metadata table knows every write: readers list files from it alone."""
     if not properties.has_metadata_table:
         return
-    files = [timeline_file(meta.key, meta.size_bytes) for meta in store.list(_METADATA_TIMELINE)]
+    files = [timeline_file(meta) for meta in store.list(_METADATA_TIMELINE)]
     instants = [file.instant for file in files if file.instant is not None]
     done = {instant.requested for instant in instants if instant.is_completed}
     # Building it takes instants of its own, whose times are no dates.
@@ -88,6 +92,15 @@ def check_metadata_table(
             "the properties say that there is one, but it is missing",
             "the next Java writer builds it again",
         )
+    for requested in sorted(record.cleaned):
+        if since is not None and requested > since and requested not in done:
+            yield problem(
+                "metadata table",
+                ".hoodie/metadata",
+                f"it does not know the clean {requested}; readers that list files from it look for"
+                " files that are gone",
+                _WITHOUT,
+            )
     for requested in sorted(record.completed):
         if since is not None and requested > since and requested not in done:
             yield problem(
@@ -95,6 +108,5 @@ def check_metadata_table(
                 ".hoodie/metadata",
                 f"it does not know the write {requested}; readers that list files from it do not"
                 " see that write",
-                "delete the metadata table: empty hoodie.table.metadata.partitions first, then"
-                " delete .hoodie/metadata",
+                _WITHOUT,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidelock.base.errors import TidelockError
-from tidelock.ops.validate.files import NamedFile, Record
+from tidelock.ops.validate.files import NamedFile, Overwritten, Record
 from tidelock.ops.validate.findings import Finding, problem
 from tidelock.ops.validate.timeline import CHECK, TimelineFile
 from tidelock.store.contract import ObjectStore
@@ -38,6 +38,8 @@ class _Gathered:
     rolled_back: dict[str, str] = field(default_factory=dict)
     """Instants that a rollback names, and when the last one completed."""
     operations: dict[str, str] = field(default_factory=dict)
+    cleaned: set[str] = field(default_factory=set)
+    overwrites: list[Overwritten] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -66,6 +68,9 @@ def read_record(
         rolled_back=frozenset(gathered.rolled_back),
         start=_start(instants),
         operations=gathered.operations,
+        completions={i.requested: i.completion for i in done if i.completion},
+        overwrites=tuple(gathered.overwrites),
+        cleaned=frozenset(gathered.cleaned),
     )
     return record, tuple(gathered.findings)
 
@@ -109,10 +114,9 @@ def _gather(gathered: _Gathered, instant: Instant, content: TimelineRecord) -> N
             if isinstance(content, ReplaceCommitMetadata):
                 for partition, groups in content.partition_to_replace_file_ids.items():
                     gathered.replaced.update((partition, group) for group in groups)
+                gathered.overwrites += _overwritten(instant, content)
         case CleanMetadata():
-            for cleaned in content.partition_metadata.values():
-                gathered.removed.update(map(_name, cleaned.delete_path_patterns))
-                gathered.removed.update(map(_name, cleaned.success_delete_files))
+            _gather_clean(gathered, content, instant.requested)
         case RollbackMetadata():
             _gather_rollback(gathered, content, instant.completion)
         case RestoreMetadata():
@@ -122,6 +126,28 @@ def _gather(gathered: _Gathered, instant: Instant, content: TimelineRecord) -> N
                         _gather_rollback(gathered, rollback, instant.completion)
         case _:
             pass
+
+
+def _overwritten(instant: Instant, content: ReplaceCommitMetadata) -> Iterator[Overwritten]:
+    named = frozenset(content.partition_to_replace_file_ids)
+    match content.operation_type:
+        case OperationType.INSERT_OVERWRITE_TABLE:
+            yield Overwritten(instant.requested, instant.completion, None)
+        case OperationType.INSERT_OVERWRITE:
+            named |= frozenset(content.partition_to_write_stats)
+            yield Overwritten(instant.requested, instant.completion, named)
+        case OperationType.DELETE_PARTITION:
+            yield Overwritten(instant.requested, instant.completion, named)
+        case _:
+            return
+
+
+def _gather_clean(gathered: _Gathered, clean: CleanMetadata, requested: str) -> None:
+    for cleaned in clean.partition_metadata.values():
+        gathered.removed.update(map(_name, cleaned.delete_path_patterns))
+        gathered.removed.update(map(_name, cleaned.success_delete_files))
+        if cleaned.success_delete_files:
+            gathered.cleaned.add(requested)
 
 
 def _gather_rollback(gathered: _Gathered, rollback: RollbackMetadata, done: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tidelock.base.errors import InvalidInput
 from tidelock.ops.validate.findings import Finding, problem, warning
+from tidelock.store.contract import ObjectMeta
 from tidelock.table.timeline.instant import Action, Instant, State, parse_instant, parse_time
 
 CHECK = "timeline"
@@ -25,11 +26,13 @@ class TimelineFile:
     key: str
     size_bytes: int
     instant: Instant | None
+    modified_epoch_ms: int | None = None
 
 
-def timeline_file(key: str, size_bytes: int) -> TimelineFile:
+def timeline_file(meta: ObjectMeta) -> TimelineFile:
     """Return what a file of the timeline's folder is."""
-    return TimelineFile(key, size_bytes, parse_instant(key.rpartition("/")[2]))
+    instant = parse_instant(meta.key.rpartition("/")[2])
+    return TimelineFile(meta.key, meta.size_bytes, instant, meta.modified_epoch_ms)
 
 
 def check_timeline(files: Sequence[TimelineFile]) -> Iterator[Finding]:

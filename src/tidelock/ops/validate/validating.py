@@ -6,7 +6,8 @@ at: a table whose properties or timeline cannot be read is told so, and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -16,7 +17,17 @@ import pyarrow as pa
 from tidelock.base.errors import DataCorrupt, RecordFromFuture, TidelockError
 from tidelock.kernel.merge import Merger, MergeRule
 from tidelock.operation.query import readable_schema
-from tidelock.ops.validate import duplicates, files, folders, leftovers, logs, rows, timeline
+from tidelock.ops.validate import (
+    clocks,
+    duplicates,
+    files,
+    folders,
+    leftovers,
+    logs,
+    order,
+    rows,
+    timeline,
+)
 from tidelock.ops.validate.findings import Finding, Validation, problem, warning
 from tidelock.ops.validate.keys import PartitionKeys
 from tidelock.ops.validate.ledger import check_ledger
@@ -31,6 +42,9 @@ from tidelock.table.properties_file import KEY, load_properties
 from tidelock.table.schema.meta import RECORD_KEY
 from tidelock.table.snapshot import TableSnapshot, open_table
 from tidelock.table.timeline.active import TIMELINE_FOLDER
+from tidelock.table.timeline.instant import Action, State
+from tidelock.table.timeline.metadata import CompactionOperation
+from tidelock.txn.entry import LEDGER_FOLDER
 
 Check = Callable[[TableSnapshot], Iterator[Finding]]
 """A check of somebody else's, run after the others on a table that could be opened."""
@@ -107,6 +121,10 @@ def _findings(
         return
     seen["files"] = len(listed)
     yield from files.check_files(record, listed)
+    yield from order.check_order(record, _plans(snapshot))
+    yield from order.check_overwrites(record, snapshot.groups(), _completions(snapshot, record))
+    has_ledger = next(iter(store.list(f"{LEDGER_FOLDER}/")), None) is not None
+    yield from clocks.check_zones(instants, is_utc=properties.is_utc, has_ledger=has_ledger)
     yield from folders.check_folders(store, tuple(_outside(store)), listed)
     yield from leftovers.check_leftovers(store, record)
     yield from leftovers.check_metadata_table(store, properties, record)
@@ -119,7 +137,7 @@ def _findings(
 def _timeline_files(store: ObjectStore, properties: TableProperties) -> list[timeline.TimelineFile]:
     folder = f"{properties.timeline_folder}/"
     return [
-        timeline.timeline_file(meta.key, meta.size_bytes)
+        timeline.timeline_file(meta)
         for meta in store.list(folder)
         if "/" not in meta.key.removeprefix(folder)
     ]
@@ -138,6 +156,27 @@ def _with_history(
     old = {file.instant for file in listed if file.instant < record.start}
     known = snapshot.archive.completions(old) if old else {}
     return replace(record, archived=frozenset(known))
+
+
+def _plans(snapshot: TableSnapshot) -> order.Plans:
+    """Return what completed compactions were to merge, where the plan is still there."""
+    found: dict[str, Sequence[CompactionOperation]] = {}
+    done = snapshot.timeline.completions
+    for instant in snapshot.timeline.files:
+        planned = instant.action is Action.COMPACTION and instant.state is State.REQUESTED
+        if planned and instant.requested in done:
+            # What is complete does not need its plan any more: one that is gone is no fault.
+            with suppress(TidelockError):
+                plan = snapshot.timeline.compaction_plan(instant)
+                found[instant.requested] = plan.operations or ()
+    return found
+
+
+def _completions(snapshot: TableSnapshot, record: files.Record) -> Mapping[str, str]:
+    """Return the completion times of writes, those of archived ones if they are of use."""
+    if not record.overwrites:
+        return record.completions
+    return {**snapshot.archive.completions(record.archived), **record.completions}
 
 
 def _rows(
@@ -211,6 +250,9 @@ def _partition(
         twice = list(keys.twice(lambda: _keys_again(check, pieces)))
         if twice:
             yield from duplicates.explained(check, pieces, twice, record)
+        if any(piece.logs for piece in pieces) and check.merge.mode is not MergeMode.CUSTOM:
+            yield from order.check_log_order(check, pieces, record)
+            yield from duplicates.outlived(check, pieces, record)
 
 
 def _keys_again(check: rows.RowCheck, pieces: Sequence[FileSlice]) -> Iterator[pa.ChunkedArray]:

@@ -107,7 +107,11 @@ class FileGroup:
             before = begun[-2]
             found = replace(before, logs=_ordered([*before.logs, *found.logs]))
         if as_of is not None:
-            found = replace(found, logs=tuple(log for log in found.logs if log.instant <= as_of))
+            # V3 puts a log file that completed after the request of a later version there; it was
+            # requested by then all the same, and other files of its write show.
+            later = [log for each in self.slices[len(begun) :] for log in each.logs]
+            logs = (log for log in (*found.logs, *later) if log.instant <= as_of)
+            found = replace(found, logs=_ordered(logs))
         return found if found.base or found.logs else None
 
     def base_at(self, as_of: str | None = None) -> FileSlice | None:

@@ -125,6 +125,16 @@ class Archive:
                     return _archived(row)
         return None
 
+    def writes(self, times: Collection[str]) -> Iterator[ArchivedInstant]:
+        """Yield those writes requested at these times that the history has."""
+        wanted = pa.array(sorted(times), pa.string())
+        for table in self._tables(
+            lambda file: any(file.first <= time <= file.last for time in times)
+        ):
+            for row in table.filter(pc.is_in(table["instantTime"], wanted)).to_pylist():
+                if _writes(row["action"]):
+                    yield _archived(row)
+
     def _among(self, times: Collection[str]) -> Iterator[dict[str, Any]]:
         for table in self._tables(
             lambda file: any(file.first <= time <= file.last for time in times),

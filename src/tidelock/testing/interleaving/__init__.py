@@ -1,0 +1,1 @@
+"""Every pair of operations on one table, one placed inside the other, against an oracle."""

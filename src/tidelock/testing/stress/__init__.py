@@ -1,0 +1,1 @@
+"""A long stress: processes with every operation and every service on one table, and a replay."""
