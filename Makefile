@@ -17,7 +17,8 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types imports tidy bench bench-peers soak docs \
-        interop-spark sim-long txn-sim-long lock-soak zombies services-chaos stress spark-writers streamer-chaos sink-chaos pipeline-fleet mixed-fleet explore-long model-long format lock clean
+        interop-spark sim-long txn-sim-long txn-rows-long interleavings stress lock-soak zombies services-chaos spark-writers \
+        streamer-chaos sink-chaos pipeline-fleet mixed-fleet explore-long model-long format lock clean
 
 ##@ Every day
 help: ## Show this map
@@ -95,6 +96,9 @@ pipeline-fleet: setup ## Let two streamers, SQL statements and a compactor chang
 
 explore-long: setup ## Search every interleaving of the lock machine, deeper than the tests do
 	@$(PYTHON_VENV) -m tidelock.testing.explore --deep $(ARGS)
+
+interleavings: setup ## Place every operation inside every other on every kind of table, and compare with an oracle (hours)
+	@$(PYTHON_VENV) -m tidelock.testing.interleaving --complete --processes $(WORKERS) $(ARGS)
 
 model-long: setup ## Check the TLA+ models in larger bounds (hours)
 	@scripts/java.sh
