@@ -62,6 +62,9 @@ sim-long: setup ## Simulate 2,000,000 lock schedules
 txn-sim-long: setup ## Simulate 200,000 schedules of writers on one table
 	@$(PYTHON_VENV) -m tidelock.testing.txnsim --schedules 200000 $(ARGS)
 
+txn-rows-long: setup ## Simulate 20,000 schedules of writers, services and readers on real rows and files
+	@$(PYTHON_VENV) -m tidelock.testing.txnsim --rows --schedules 20000 $(ARGS)
+
 zombies: setup ## Stop 100 writers before they commit, overtake them, and wake them
 	@$(PYTHON_VENV) -m tidelock.testing.tablecrash zombies --rounds 100 $(ARGS)
 

@@ -20,6 +20,7 @@ from tidelock.txn import (
     conflict,
     fold,
     reading,
+    rules,
     undoing,
 )
 from tidelock.txn.checkpoint import Checkpoint
@@ -134,9 +135,7 @@ def nobody_judges_the_entries_that_came_between(patch: Patch) -> None:
 
 
 def new_keys_are_not_compared(patch: Patch) -> None:
-    for pair, rules in conflict.MATRIX.items():
-        others = tuple(rule for rule in rules if rule is not conflict.SAME_KEY)
-        patch.setitem(conflict.MATRIX, pair, others)
+    without_rule(patch, rules.same_keys)
 
 
 def a_writer_publishes_its_own_commit_first(patch: Patch) -> None:
@@ -219,21 +218,24 @@ def an_instant_is_not_reserved_by_its_name(patch: Patch) -> None:
     patch.setattr(beginning, "_create", create)
 
 
-def _without(patch: Patch, rule: conflict.Rule) -> None:
-    for pair, rules in conflict.MATRIX.items():
-        patch.setitem(conflict.MATRIX, pair, tuple(each for each in rules if each is not rule))
+def without_rule(patch: Patch, *checks: rules.Check) -> None:
+    """Let commits be judged without some rules."""
+    for pair, found in conflict.MATRIX.items():
+        kept = tuple(rule for rule in found if rule.check not in checks)
+        patch.setitem(conflict.MATRIX, pair, kept)
 
 
 def an_overwrite_does_not_look_for_what_came_since(patch: Patch) -> None:
-    _without(patch, conflict.UNPLANNED)
+    without_rule(patch, rules.unplanned_groups)
 
 
 def a_replaced_file_group_may_be_written_to(patch: Patch) -> None:
-    _without(patch, conflict.GONE_GROUP)
+    without_rule(patch, rules.gone_groups)
 
 
 def one_bucket_may_be_begun_twice(patch: Patch) -> None:
-    _without(patch, conflict.SAME_BUCKET)
+    """Two writes of one bucket are compared by file group, not by bucket."""
+    patch.setattr(rules, "_slot", lambda _footprint, group: group)
 
 
 def _mixed(plan: Plan) -> bool:

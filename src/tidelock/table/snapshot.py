@@ -280,7 +280,15 @@ class TableSnapshot:
                     )
                 if commit.schema_json:
                     return commit.schema_json
-        return self.properties.create_schema or None
+        archived = None if moment is None else self._archived_schema(moment)
+        return archived or self.properties.create_schema or None
+
+    def _archived_schema(self, moment: str) -> str | None:
+        """Return the newest schema that an archived write recorded which was complete by then."""
+        for old in reversed(self.archive.instants(until=moment)):
+            if old.action.writes_data and (found := self._archived_commit(old).schema_json):
+                return found
+        return None
 
     def commit(self, instant: Instant) -> CommitMetadata:
         """Return what a write of this timeline did, also if it has been archived since.

@@ -145,3 +145,13 @@ def test_the_write_that_completed_last_stays_on_the_timeline(
     table.archive()
     with tl.Table.open(table.uri) as reader:
         assert _rows(reader.changes(overtaken)) == {77: 77}
+
+
+def test_a_look_back_to_an_archived_write_has_the_columns_it_had_then(tmp_path: Path) -> None:
+    with tl.Table.create(str(tmp_path / "t"), SCHEMA, key="id", options=OPTIONS) as table:
+        wider = pa.table({"id": [1], "amount": [2.5], "note": ["new"]})
+        then = table.upsert(wider).instant
+        for each in range(10):
+            table.upsert([{"id": 2 + each, "amount": 1.0, "note": "later"}])
+        assert table.archive().instants > 2
+        assert table.read(as_of=then).to_pylist() == wider.to_pylist()

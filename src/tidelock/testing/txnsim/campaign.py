@@ -5,34 +5,45 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from tidelock.testing.seeds import run_parts, worlds_collected
 from tidelock.testing.txnsim.plan import Fault
-from tidelock.testing.txnsim.schedule import run_schedule
+from tidelock.testing.txnsim.rows.scene import run_schedule as run_row_schedule
+from tidelock.testing.txnsim.schedule import Outcome, run_schedule
 from tidelock.testing.txnsim.services.scene import run_schedule as run_service_schedule
 
 _CHUNK = 100
+_ROW_CHUNK = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """The seeds to run; with `services`, table services run beside the writers.
 
-    With `java`, somebody without a ledger runs services, too.
+    With `java`, somebody without a ledger runs services, too. With `rows`, all of it is done by the
+    operations that ship, on real files.
     """
 
     start: int
     schedules: int
     services: bool = False
     java: bool = False
+    rows: bool = False
+
+    def run(self, seed: int, trace: list[str] | None = None) -> Outcome:
+        """Run one seed."""
+        if self.rows:
+            return run_row_schedule(seed, trace)
+        if self.services:
+            return run_service_schedule(seed, trace, java=self.java)
+        return run_schedule(seed, trace)
 
     def chunks(self) -> Iterator[Campaign]:
         """Yield the campaign in parts that take a few seconds."""
-        end = self.start + self.schedules
-        for start in range(self.start, end, _CHUNK):
-            yield Campaign(start, min(_CHUNK, end - start), self.services, self.java)
+        end, chunk = self.start + self.schedules, _ROW_CHUNK if self.rows else _CHUNK
+        for start in range(self.start, end, chunk):
+            yield replace(self, start=start, schedules=min(chunk, end - start))
 
 
 @dataclass(slots=True)
@@ -75,11 +86,9 @@ class Tally:
 def run_part(campaign: Campaign) -> Tally:
     """Run the seeds of `campaign` in this process."""
     tally = Tally()
-    served = partial(run_service_schedule, java=campaign.java)
-    run = served if campaign.services else run_schedule
     with worlds_collected():
         for seed in range(campaign.start, campaign.start + campaign.schedules):
-            outcome = run(seed)
+            outcome = campaign.run(seed)
             tally.schedules += 1
             tally.events += outcome.events
             tally.commits += outcome.commits

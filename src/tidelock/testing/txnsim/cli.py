@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 
 from tidelock.testing.txnsim.campaign import Campaign, run_campaign
-from tidelock.testing.txnsim.schedule import run_schedule
-from tidelock.testing.txnsim.services.scene import run_schedule as run_service_schedule
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what was asked for; return 1 if anything does not hold."""
     options = _parser().parse_args(arguments)
+    campaign = Campaign(
+        options.start, options.schedules, options.services, options.java, options.rows
+    )
     if options.seed is not None:
-        return _replay(options.seed, services=options.services, java=options.java)
-    campaign = Campaign(options.start, options.schedules, options.services, options.java)
+        return _replay(campaign, options.seed)
     done = run_campaign(campaign, processes=options.processes, say=_say)
     _say(done.table())
     _say(done.summary())
     return 1 if done.failures else 0
 
 
-def _replay(seed: int, *, services: bool, java: bool) -> int:
+def _replay(campaign: Campaign, seed: int) -> int:
     trace: list[str] = []
-    served = partial(run_service_schedule, java=java)
-    outcome = (served if services else run_schedule)(seed, trace)
+    outcome = campaign.run(seed, trace)
     for line in trace:
         _say(line)
     for violation in outcome.violations:
@@ -43,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--services", action="store_true", help="with table services")
     parser.add_argument(
         "--java", action="store_true", help="with services, and somebody without a ledger"
+    )
+    parser.add_argument(
+        "--rows", action="store_true", help="real rows and files, by the operations that ship"
     )
     parser.add_argument("--schedules", type=int, default=1_000, help="how many to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed (to go on from)")

@@ -21,6 +21,12 @@ class Lease:
     duration_ms: float
     token: int = 0
     until_ms: float = 0.0
+    counter: int = 1
+    """Which counter the tokens are of."""
+
+    def restart(self) -> None:
+        """Count from the beginning again, as a server does that has lost its data."""
+        self.token, self.until_ms, self.counter = 0, 0.0, self.counter + 1
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tidelock.base.errors import StoreUnreachable, Throttled
@@ -30,10 +31,24 @@ _LATE_MS = 8_000.0
 class Client:
     """An `ObjectStore` for one simulated process."""
 
-    def __init__(self, process: Process, store: WitnessedStore) -> None:
-        """Reach `store` on behalf of `process`."""
+    def __init__(
+        self,
+        process: Process,
+        store: WitnessedStore,
+        *,
+        page: int = 0,
+        late_ms: float = _LATE_MS,
+    ) -> None:
+        """Reach `store` on behalf of `process`.
+
+        A listing takes one request for each `page` of its objects, one for all if it is 0: what
+        others write meanwhile is in it or not, by its name. A request that lands late does so
+        within `late_ms`.
+        """
         self._process = process
         self._store = store
+        self._page = page
+        self._late_ms = late_ms
 
     @property
     def uri(self) -> str:
@@ -47,8 +62,9 @@ class Client:
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Return the object, or a range of it; None if absent."""
-        del start, end
-        found: StoredObject | None = self._read(f"get {key}", key, lambda: self._store.get(key))
+        found: StoredObject | None = self._read(
+            f"get {key}", key, lambda: self._store.get(key, start=start, end=end)
+        )
         return found
 
     def head(self, key: str) -> ObjectMeta | None:
@@ -58,10 +74,15 @@ class Client:
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
         """Yield objects below `prefix` in the byte order of their keys."""
-        found: list[ObjectMeta] = self._read(
-            f"list {prefix}", "", lambda: list(self._store.list(prefix, start_after=start_after))
-        )
-        return iter(found)
+        found: list[ObjectMeta] = []
+        while True:
+            after = found[-1].key if found else start_after
+            page: list[ObjectMeta] = self._read(
+                f"list {prefix}", "", partial(self._store.page, prefix, after, self._page)
+            )
+            found += page
+            if not self._page or len(page) < self._page:
+                return iter(found)
 
     def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
         """Write under the condition of `mode`."""
@@ -190,7 +211,7 @@ class Client:
             leaves = process.departure_ms()
             arrives = leaves + world.random() * world.plan.latency_ms
             if late is not None:
-                world.at(leaves + wait_ms + world.random() * _LATE_MS, late)
+                world.at(leaves + wait_ms + world.random() * self._late_ms, late)
 
             def arrive() -> None:
                 result = None if perform is None else perform()

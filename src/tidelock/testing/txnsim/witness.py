@@ -7,10 +7,11 @@ of its own, not with those that are being tested.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tidelock.base.clock import Now
 from tidelock.base.outcome import Landed
-from tidelock.store.contract import PutMode, PutReply, Refused, StoredObject
+from tidelock.store.contract import ObjectMeta, PutMode, PutReply, Refused, StoredObject
 from tidelock.store.memory import MemoryStore
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import TIMELINE_FOLDER
@@ -99,7 +100,7 @@ class WitnessedStore(MemoryStore):
 
     def __init__(self, world: World, history: History) -> None:
         """Start empty."""
-        super().__init__("txnsim", clock=_StoreClock(world))
+        super().__init__("txnsim", clock=StoreClock(world))
         self._world = world
         self._history = history
         self._past: dict[str, list[tuple[float, StoredObject | None]]] = {}
@@ -121,6 +122,10 @@ class WitnessedStore(MemoryStore):
                 break
             was = stored
         return was
+
+    def page(self, prefix: str, start_after: str, size: int) -> list[ObjectMeta]:
+        """Return the next objects of a listing, all of them if `size` is 0."""
+        return [*islice(self.list(prefix, start_after=start_after), size or None)]
 
     def put_by(self, who: str, key: str, body: bytes, mode: PutMode) -> PutReply:
         """Write on behalf of `who`, under the eyes of the witness."""
@@ -299,7 +304,7 @@ def _keys(fact: Commit) -> set[str]:
     return {key for new in fact.footprint.inserts.values() for key in new.keys or ()}
 
 
-class _StoreClock:
+class StoreClock:
     """The store's own clock: the truth."""
 
     def __init__(self, world: World) -> None:

@@ -82,6 +82,7 @@ class Process:
         self.world = world
         self.name = name
         self.alive = True
+        self.idle = False
         self.steady = False
         self.paused_until = 0.0
         self.offset_ms = offset_ms

@@ -29,7 +29,7 @@ from tidelock.txn.fold import Fold
 from tidelock.txn.publishing import write_checkpoint
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
-from tidelock.txn.verdict import Rebase, ReplanReplaced
+from tidelock.txn.verdict import CheckKeys, Rebase, ReplanReplaced
 
 BEAT_MS = 1_000
 ROUNDS_MAX = 40
@@ -69,7 +69,6 @@ class Writer(Process):
         super().__init__(world, name, offset_ms=offset_ms)
         self.client = Client(self, store)
         self.history = history
-        self.idle = False
         self.txns = Transactions(
             self.client,
             {
@@ -172,7 +171,7 @@ class Writer(Process):
             case Unknown():
                 told.doubted.add(txn.instant)
                 return True
-            case Overtaken(verdict=Rebase() | ReplanReplaced()):
+            case Overtaken(verdict=Rebase() | ReplanReplaced() | CheckKeys()):
                 self.history.fail(told, txn.instant)
                 self._undo(told, txn, written, result)
                 return False

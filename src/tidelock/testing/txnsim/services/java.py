@@ -90,7 +90,6 @@ class Java(Process):
         self.store = store
         self.truth: Truth = store.truth
         self.hand = Hand(mutex, self)
-        self.idle = False
         self.steady = True
         self.executes = not _UNSAFE & set(world.plan.faults)
 

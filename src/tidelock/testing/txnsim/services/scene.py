@@ -29,7 +29,7 @@ from tidelock.testing.txnsim.services.terms import Terms, draw_terms
 from tidelock.testing.txnsim.services.truth import Truth, rows_of
 from tidelock.testing.txnsim.services.watching import WatchedStore
 from tidelock.testing.txnsim.witness import Told
-from tidelock.testing.txnsim.world import World
+from tidelock.testing.txnsim.world import Process, World
 
 _DISTURBED_MS = 8_000.0
 _PATIENCE_MS = 120_000.0
@@ -52,7 +52,7 @@ def run_schedule(seed: int, trace: list[str] | None = None, *, java: bool = Fals
     scene = ServiceScene(plan, terms, rng, trace)
     if trace is not None:
         trace.append(f"{plan} {terms}")
-    with quiet(), _kept_entries(terms.kept_entries):
+    with quiet(), kept_entries(terms.kept_entries):
         try:
             scene.play()
         except Exception as error:
@@ -75,16 +75,115 @@ def run_schedule(seed: int, trace: list[str] | None = None, *, java: bool = Fals
     )
 
 
-class ServiceScene:
+class Stage:
+    """Those who work on a table, and what strikes them."""
+
+    events_max = _EVENTS_MAX
+    clocks_ms: tuple[int, ...] = (100, 5_000, 60_000)
+    """How far clocks are moved."""
+
+    def __init__(self, plan: Plan, rng: random.Random, trace: list[str] | None) -> None:
+        """Begin with nobody."""
+        self.plan = plan
+        self.world = World(plan, rng, trace)
+        self.cast: list[tuple[Process, Callable[[], Process]]] = []
+        self.lives = 0
+
+    @property
+    def broken(self) -> list[str]:
+        """Where complaints go."""
+        raise NotImplementedError
+
+    def play(self) -> None:
+        """Fill the table, let everybody work, heal, and let a last process mend what is left."""
+        self.fill()
+        self.enter()
+        world = self.world
+        world.at(world.now + self.plan.nemesis_every_ms, self._strike)
+        until_ms = world.now + _DISTURBED_MS
+        world.run(until_ms=until_ms, events_max=self.events_max, done=self._all_idle)
+        world.healed = True
+        world.say("world", "heals")
+        until_ms = world.now + _PATIENCE_MS
+        if not world.run(until_ms=until_ms, events_max=self.events_max, done=self._all_idle):
+            self.broken.append("liveness: somebody does not end in a healthy world")
+        world.end()
+        world.drain()
+        self.mend()
+
+    def fill(self) -> None:
+        """Give the table what it begins with."""
+
+    def enter(self) -> None:
+        """Let everybody begin."""
+
+    def mend(self) -> None:
+        """Do what is left to do when everybody has gone, and look."""
+
+    def add(self, make: Callable[[], Process]) -> None:
+        """Let somebody begin, who is made again when it is killed."""
+        self.cast.append((make(), make))
+
+    def named(self, name: str) -> str:
+        """Return a name that nobody had."""
+        self.lives += 1
+        return f"{name}.{self.lives}"
+
+    def alone(self, process: Process, act: Callable[[], object], *, stays: bool = False) -> None:
+        """Let one steady process do something while nobody else does; then it ends or `stays`."""
+        process.steady, process.idle = True, False
+
+        def life() -> None:
+            act()
+            process.idle = True
+
+        process.start(life)
+        if not self.world.run(
+            until_ms=self.world.now + _PATIENCE_MS,
+            events_max=self.world.events + 4_000,
+            done=lambda: process.idle,
+        ):
+            self.broken.append(f"liveness: {process.name} does not end")
+        if not stays:
+            process.kill()
+
+    def abandon(self, process: Process) -> None:
+        """Nobody is left to be told how the current write ended."""
+
+    def _all_idle(self) -> bool:
+        return all(process.idle for process, _ in self.cast)
+
+    def _strike(self) -> None:
+        world = self.world
+        if world.healed:
+            return
+        world.at(world.now + self.plan.nemesis_every_ms * 2 * world.random(), self._strike)
+        index = world.rng.randrange(len(self.cast))
+        process, make = self.cast[index]
+        if process.idle:
+            return
+        if Fault.CRASH in self.plan.faults and world.random() < 0.5:
+            world.fire(Fault.CRASH)
+            world.say(process.name, "is killed")
+            process.kill()
+            self.abandon(process)
+            world.fire(Fault.RESTART)
+            self.cast[index] = (make(), make)
+        elif Fault.CLOCK in self.plan.faults:
+            world.fire(Fault.CLOCK)
+            process.offset_ms = (2 * world.random() - 1) * world.rng.choice(self.clocks_ms)
+            world.say(process.name, f"has its clock moved to {process.offset_ms:.0f} ms off")
+
+
+class ServiceScene(Stage):
     """The table, those who work on it, and what strikes them."""
 
     def __init__(
         self, plan: Plan, terms: Terms, rng: random.Random, trace: list[str] | None
     ) -> None:
         """Set up an empty table."""
-        self.plan = plan
+        super().__init__(plan, rng, trace)
         self.terms = terms
-        self.world = World(plan, rng, trace)
         self.truth = Truth()
         self.store = WatchedStore(self.world, self.truth, retained=terms.retained)
         kind = b"MERGE_ON_READ" if terms.logs else b"COPY_ON_WRITE"
@@ -92,67 +191,44 @@ class ServiceScene:
         self.store.put(".hoodie/hoodie.properties", body, Create())
         self.properties = load_properties(self.store)
         self.mutex = Mutex(self.world) if terms.java else None
-        self.cast: list[tuple[Actor | Java, Callable[[], Actor | Java]]] = []
-        self.lives = 0
 
-    def play(self) -> None:
-        """Fill the table, let everybody work, heal, and let a last process mend what is left."""
-        self._fill()
-        self._enter()
-        world = self.world
-        world.at(world.now + self.plan.nemesis_every_ms, self._strike)
-        world.run(until_ms=world.now + _DISTURBED_MS, events_max=_EVENTS_MAX, done=self._all_idle)
-        world.healed = True
-        world.say("world", "heals")
-        if not world.run(
-            until_ms=world.now + _PATIENCE_MS, events_max=_EVENTS_MAX, done=self._all_idle
-        ):
-            self.truth.broken.append("liveness: somebody does not end in a healthy world")
-        world.end()
-        world.drain()
-        self._mend()
+    @property
+    def broken(self) -> list[str]:
+        """Where complaints go."""
+        return self.truth.broken
 
-    def _all_idle(self) -> bool:
-        return all(actor.idle for actor, _ in self.cast)
-
-    def _enter(self) -> None:
+    def enter(self) -> None:
+        """Let writers, executors, a clean and an archive begin, as the terms say."""
         for number in range(_WRITERS):
             jobs = self.plan.jobs[number][: self.terms.jobs]
             todo = [Told(f"w{number}x{n}", keys) for n, keys in enumerate(jobs)]
             self.truth.told += todo
-            self._add(lambda number=number, todo=todo: self._writer(number, todo))  # type: ignore[misc]
+            self.add(lambda number=number, todo=todo: self._writer(number, todo))  # type: ignore[misc]
         for number in range(2):
-            self._add(lambda number=number: self._serving(Executor, f"x{number}"))  # type: ignore[misc]
+            self.add(lambda number=number: self._serving(Executor, f"x{number}"))  # type: ignore[misc]
         if self.terms.cleans:
-            self._add(lambda: self._serving(Cleaner, "clean"))
+            self.add(lambda: self._serving(Cleaner, "clean"))
         if self.mutex is not None:
-            self._add(self._java)
+            self.add(self._java)
         if self.terms.archives and Fault.STALE not in self.plan.faults:
-            self._add(lambda: self._serving(Archivist, "archive"))
+            self.add(lambda: self._serving(Archivist, "archive"))
 
     def _java(self) -> Java:
         assert self.mutex is not None
-        java = Java(self.world, self._named("java"), self.store, self.mutex)
+        java = Java(self.world, self.named("java"), self.store, self.mutex)
         java.start(java.serve, delay_ms=self.world.random() * 300)
         return java
 
-    def _add(self, make: Callable[[], Actor | Java]) -> None:
-        self.cast.append((make(), make))
-
-    def _named(self, name: str) -> str:
-        self.lives += 1
-        return f"{name}.{self.lives}"
-
     def _writer(self, number: int, todo: list[Told]) -> Actor:
         offset_ms = self.plan.clock_offsets_ms[number]
-        name = self._named(f"w{number}")
+        name = self.named(f"w{number}")
         writer = self._made(UpsertWriter, name, offset_ms)
         writer.start(lambda: writer.work(todo), delay_ms=self.world.random() * 300)
         return writer
 
     def _serving(self, kind: type[Executor | Cleaner | Archivist], name: str) -> Actor:
         offset_ms = self.plan.clock_offsets_ms[2]
-        actor = self._made(kind, self._named(name), offset_ms)
+        actor = self._made(kind, self.named(name), offset_ms)
         actor.start(actor.serve, delay_ms=self.world.random() * 300)
         return actor
 
@@ -167,75 +243,38 @@ class ServiceScene:
             mutex=self.mutex,
         )
 
-    def _strike(self) -> None:
-        world = self.world
-        if world.healed:
-            return
-        world.at(world.now + self.plan.nemesis_every_ms * 2 * world.random(), self._strike)
-        index = world.rng.randrange(len(self.cast))
-        actor, make = self.cast[index]
-        if actor.idle:
-            return
-        if Fault.CRASH in self.plan.faults and world.random() < 0.5:
-            world.fire(Fault.CRASH)
-            world.say(actor.name, "is killed")
-            actor.kill()
-            self._abandon(actor)
-            world.fire(Fault.RESTART)
-            self.cast[index] = (make(), make)
-        elif Fault.CLOCK in self.plan.faults:
-            world.fire(Fault.CLOCK)
-            actor.offset_ms = (2 * world.random() - 1) * world.rng.choice((100, 5_000, 60_000))
-            world.say(actor.name, f"has its clock moved to {actor.offset_ms:.0f} ms off")
-
-    def _abandon(self, actor: Actor | Java) -> None:
+    def abandon(self, process: Process) -> None:
         """Nobody is left to be told how the current write ended."""
-        number = actor.name.partition(".")[0]
+        number = process.name.partition(".")[0]
         for told in self.truth.told:
             if told.write.startswith(f"{number}x") and not told.ended:
                 told.doubted |= set(told.instants) - told.failed
                 told.ended = bool(told.acked or told.doubted)
                 return
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
+        """Write the first keys."""
         told = Told("first", OLD_KEYS)
         self.truth.told.append(told)
         writer = self._made(UpsertWriter, "first")
-        self._alone(writer, lambda: writer.work([told]))
+        self.alone(writer, lambda: writer.work([told]))
 
-    def _alone(self, actor: Actor, act: Callable[[], object]) -> None:
-        """Let one steady process do something while nobody else does."""
-        actor.steady = True
-
-        def life() -> None:
-            act()
-            actor.idle = True
-
-        actor.start(life)
-        if not self.world.run(
-            until_ms=self.world.now + _PATIENCE_MS,
-            events_max=self.world.events + 4_000,
-            done=lambda: actor.idle,
-        ):
-            self.truth.broken.append(f"liveness: {actor.name} does not end")
-        actor.kill()
-
-    def _mend(self) -> None:
+    def mend(self) -> None:
         """A heartbeat's life later, one cycle of every service; then one more write (S10, S9)."""
         truth = self.truth
         self.world.now += _LIFE_MS + 1_000
         before = rows_of(truth.state(), self.store.body)
         mender = self._made(Cleaner, "mender")
-        self._alone(mender, mender.once)
+        self.alone(mender, mender.once)
         executor = self._made(Executor, "executor")
-        self._alone(executor, executor.cycle)
+        self.alone(executor, executor.cycle)
         if self.terms.java:
             freeing = self._made(Executor, "freeing")
-            self._alone(freeing, lambda: freeing.attempt(freeing.free))
+            self.alone(freeing, lambda: freeing.attempt(freeing.free))
         if truth.plans:
             # What the executor could not carry out, it has given up; a clean ends that.
             again = self._made(Cleaner, "again")
-            self._alone(again, again.once)
+            self.alone(again, again.once)
         truth.broken += [
             f"S10: the {p.action} {i} is still pending" for i, p in truth.plans.items()
         ]
@@ -244,7 +283,7 @@ class ServiceScene:
         told = Told("last", OLD_KEYS)
         truth.told.append(told)
         writer = self._made(UpsertWriter, "last")
-        self._alone(writer, lambda: writer.work([told]))
+        self.alone(writer, lambda: writer.work([told]))
         self._look_as_readers_do()
 
     def _look_as_readers_do(self) -> None:
@@ -265,7 +304,7 @@ class ServiceScene:
 
 
 @contextmanager
-def _kept_entries(count: int) -> Iterator[None]:
+def kept_entries(count: int) -> Iterator[None]:
     """Let the archive that ships keep fewer entries than a simulation ever has."""
     kept = archiving.ENTRIES_KEPT
     archiving.ENTRIES_KEPT = count  # type: ignore[misc]

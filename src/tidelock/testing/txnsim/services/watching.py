@@ -134,6 +134,12 @@ class WatchedStore(WitnessedStore):
             # C33: whoever publishes late takes it away again.
             self._world.fire(Fault.GHOST)
             return
+        if instant is not None and instant.requested in self.truth.void:
+            # C33: the same, of what was complete and was taken back.
+            self._world.fire(Fault.GHOST)
+            return
+        if instant is not None and instant.action is Action.SAVEPOINT:
+            return  # it has the request time of the write that it keeps
         super()._timeline_landed(who, key, before)
 
     def _timeline_deleted(self, who: str, key: str) -> None:
@@ -141,6 +147,8 @@ class WatchedStore(WitnessedStore):
         instant = parse_instant(key.rpartition("/")[2])
         if instant is None or instant.requested not in truth.position:
             return
+        if instant.requested in truth.void:
+            return  # it was complete, and was taken back
         if instant.requested >= truth.archived:
             # An attempt that is given back takes its inflight file along, also when it slept and
             # another has completed the plan meanwhile: nobody reads that file then.
@@ -193,6 +201,8 @@ class WatchedStore(WitnessedStore):
         truth.ledger.append(entry)
         truth.follow(entry)
         match entry.fact:
+            case Commit(action=Action.SAVEPOINT):
+                pass  # it has the instant of the write that it keeps
             case Commit(instant=instant) as fact:
                 truth.position[instant] = entry.position
                 truth.completed_ms[instant] = self._world.wall()
@@ -239,7 +249,7 @@ class WatchedStore(WitnessedStore):
                 yield from self._plan_judged(entry, targets)
             case Claim(instant, attempt):
                 yield from self._claim_judged(entry, instant, attempt)
-            case Commit():
+            case Commit(action=action) if action is not Action.SAVEPOINT:
                 yield from self._commit_judged(entry, fact)
             case Rollback(instant=instant, attempt=attempt):
                 yield from self._undo_judged(entry, instant, attempt)
