@@ -117,8 +117,9 @@ def test_it_takes_the_place_of_what_it_is_made_of(
     replaced = replace(whole, logs=(*logs[:cut], merged, *logs[cut:]))
     assert rows_in(store, replaced, rule=rule) == expected
     # A reader that does not know what it replaces merges everything.
-    store.put(f"p/{merged.name}x", _unmarked(store, merged), Create())
-    unmarked = replace(merged, name=f"{merged.name}x")
+    body = _unmarked(store, merged)
+    store.put(f"p/{merged.name}x", body, Create())
+    unmarked = replace(merged, name=f"{merged.name}x", size_bytes=len(body))
     repeated = replace(whole, logs=(*logs[:cut], unmarked, *logs[cut:]))
     assert rows_in(store, repeated, rule=rule) == expected
 

@@ -88,7 +88,7 @@ CHANGES: dict[str, Callable[[tl.Table], object]] = {
     "delete": lambda t: t.delete([{"id": 1, "day": "d"}]),
     "bulk_insert": lambda t: t.bulk_insert(rows(30)),
     "insert_overwrite": lambda t: t.insert_overwrite(rows(30)),
-    "delete_partition": lambda t: t.delete_partition(["day=d"]),
+    "delete_partition": lambda t: t.delete_partition(["d"]),
     "compact": lambda t: t.compact(),
     "log_compact": lambda t: t.log_compact(),
     "cluster": lambda t: t.cluster(),
