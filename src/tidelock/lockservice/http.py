@@ -72,10 +72,12 @@ class HttpApp:
             await _send_error(send, error)
 
     async def _read(self, scope: Scope, parts: list[str], receive: Receive) -> Request:
+        # The body first: a connection that is closed on unread bytes may lose the answer.
+        body = await _body(scope, receive)
         return Request(
             parts,
             _query(scope),
-            await _body(scope, receive),
+            body,
             wants_stream="application/x-ndjson" in (_header(scope, b"accept") or ""),
             is_http2=scope["http_version"] == "2",
         )
