@@ -48,7 +48,9 @@ def check_zones(
         # file that is younger than one that was written on time was written after it.
         late = first is not None and (file.modified_epoch_ms or 0) > first + _EXACT_MS
         if steps and near and (shift > 0 or late):
-            yield problem(
+            # A clock that is wrong by hours does no harm while times follow the order of writing.
+            told = problem if _is_out_of_order(file, files) else warning
+            yield told(
                 CHECK,
                 file.key,
                 f"its name is {abs(shift) / 3_600_000:g} hours"
@@ -57,6 +59,27 @@ def check_zones(
                 "let every writer run in UTC and set hoodie.table.timeline.timezone=UTC; then"
                 " compare the rows of the writes around this one with their sources",
             )
+
+
+def _is_out_of_order(file: TimelineFile, files: Sequence[TimelineFile]) -> bool:
+    """Tell whether something written before a file counts as later, or the other way around."""
+    mine = _times(file)
+    if mine is None:
+        return False
+    for other in files:
+        theirs = _times(other)
+        if theirs is None or theirs[0] == mine[0] or abs(theirs[1] - mine[1]) <= _EXACT_MS:
+            continue
+        if (theirs[0] < mine[0]) != (theirs[1] < mine[1]):
+            return True
+    return False
+
+
+def _times(file: TimelineFile) -> tuple[int, int] | None:
+    """Return when a completed instant was written, and when by its name."""
+    shift = _shift(file)
+    written = file.modified_epoch_ms
+    return None if shift is None or written is None else (written, written + shift)
 
 
 def _shift(file: TimelineFile) -> int | None:
