@@ -16,9 +16,20 @@ LINES = (
     "mor simple event single logs fresh | insert_new:gone | a",
     "mor bucket event single logs fresh | insert_new:gone | a",
     "mor bucket event nbcc logs fresh | insert_new:gone | a",
+    "mor simple event single logs fresh | rewrite:gone insert:gone | b",
+    "mor simple event single logs fresh | insert_new:gone delete_anywhere:gone | b>begun",
+    "mor bloom event single logs fresh | insert_new:gone upsert:gone | b>begun",
+    "mor simple event single logs fresh | upsert:gone compact upsert:gone | a>begun b c a",
+    "mor simple event single logs fresh | delete:gone compact upsert:gone | a>begun b c a",
+    # Two insert a key that neither found, without blocking.
+    "mor bucket event nbcc empty fresh | insert_new:prt insert_new:prt | a>commit b",
+    # The archive sweeps while commits are taken back, and a reader looks.
+    "cow simple event single logs fresh | rollback archive | a>claim b",
     # A key that a log deleted comes again with an earlier event time, and hudi-rs reads.
     "mor simple late single logs fresh | upsert:gone | a | rust",
     "mor bucket late single logs fresh | insert:gone | a | rust",
+    "mor bucket late nbcc logs fresh | upsert:old delete:old | b>begun a>begun b a | rust",
+    "mor bucket late nbcc plan fresh | upsert:gone | a | rust",
     # Looking back at an overwrite that others overtook: its rows without those that it replaced.
     "cow simple event single base fresh | insert_overwrite:old insert_overwrite:old | a>commit b",
     "cow none tie occ base fresh | insert_overwrite:old insert_overwrite_table:old | a>commit b",

@@ -27,7 +27,7 @@ from tidelock.engine.plan import (
     WritePlan,
 )
 from tidelock.kernel.context import WriteContext
-from tidelock.kernel.lookup import BucketRule, IndexKind
+from tidelock.kernel.lookup import BucketRule, IndexKind, Liveness
 from tidelock.kernel.prepare import PrepareRule
 from tidelock.kernel.results import FileResult
 from tidelock.table.filegroup.slice import FileSlice
@@ -50,6 +50,10 @@ class TagRule:
     `drop_found` leaves out rows whose key the table has; `drop_missing` those whose key it does
     not. Rows that say `_hoodie_is_deleted` (`deletes_by`) are always left out when there is
     nothing to delete.
+
+    A key that log files deleted may come again where its base file still holds it. `live` is asked
+    where that is not enough: for `drop_found`, and when several groups hold a key. A row goes to
+    the groups where its key is alive, and to one of them if it is alive in none.
     """
 
     kind: IndexKind
@@ -59,6 +63,12 @@ class TagRule:
     drop_missing: bool = False
     anywhere: bool = False
     deletes_by: str | None = None
+    live: Liveness | None = None
+
+    def logged(self, piece: FileSlice) -> FileSlice | None:
+        """Return a slice with all of its log files; None if it has none, or nobody is to ask."""
+        known = {} if self.live is None else self.live.logged
+        return known.get((piece.partition, piece.file_id))
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -17,6 +17,7 @@ from tidelock.engine.columnwise import goes_by_columns, write_by_columns
 from tidelock.engine.contract import (
     MISSING_KEYS_MAX,
     Doomed,
+    GroupId,
     GroupTask,
     PartitionProfile,
     Prepared,
@@ -29,7 +30,7 @@ from tidelock.engine.local import default_workers
 from tidelock.engine.moving import waves
 from tidelock.engine.task import by_slot, run_task
 from tidelock.kernel.context import WriteContext
-from tidelock.kernel.lookup import BucketRule, IndexKind, bucket_groups, keys_found
+from tidelock.kernel.lookup import BucketRule, IndexKind, bucket_groups, keys_alive, keys_found
 from tidelock.kernel.prepare import PrepareRule, identities, prepared, spread
 from tidelock.kernel.results import FileResult
 from tidelock.kernel.route import FILE_ID, places
@@ -130,31 +131,31 @@ class LocalWriter:
             case IndexKind.BUCKET:
                 return _with_groups(rows, bucket_groups(rows, _bucket(rule), self._all))
             case IndexKind.SIMPLE | IndexKind.BLOOM:
-                at, groups = self._looked_up(rows, rule.slices, rule.kind)
+                at, groups = self._looked_up(rows, rule)
                 return _joined(rows, at, groups)
 
-    def _looked_up(
-        self, rows: pa.Table, slices: Iterable[FileSlice], kind: IndexKind
-    ) -> tuple[pa.Array, pa.Array]:
+    def _looked_up(self, rows: pa.Table, rule: TagRule) -> tuple[pa.Array, pa.Array]:
         """Return the places of rows whose key their partition has, and the file id of each.
 
         After blind inserts a key may be in several groups; then its row's place comes as often.
         """
         keys = identities(rows).dictionary_encode()
         if len(keys.dictionary) == rows.num_rows:
-            return self.hits(rows, slices, kind)
+            return self._living(rows, *self.hits(rows, rule), rule)
         # Each key is looked for once, and what is found holds for all rows that have it.
         first = pc.index_in(keys.dictionary, value_set=keys.cast(pa.string()))
-        at, groups = self.hits(rows.take(first), slices, kind)
+        ones = rows.take(first)
+        at, groups = self._living(ones, *self.hits(ones, rule), rule)
         every = pa.table({"code": keys.indices, "at": _counted(rows.num_rows)})
         found = pa.table({"code": at.cast(keys.indices.type), "group": groups})
         both = every.join(found, "code", join_type="inner").sort_by("at")
         return _whole(both.column("at")), _whole(both.column("group"))
 
-    def hits(
-        self, rows: pa.Table, slices: Iterable[FileSlice], kind: IndexKind
-    ) -> tuple[pa.Array, pa.Array]:
-        """Return what `_looked_up` does, for rows of different keys."""
+    def hits(self, rows: pa.Table, rule: TagRule) -> tuple[pa.Array, pa.Array]:
+        """Return what `_looked_up` does, for rows of different keys.
+
+        Keys that log files deleted are among those found, unless those found are to be dropped.
+        """
         paths = _whole(rows.column(PARTITION_PATH))
         keys = _whole(rows.column(RECORD_KEY))
         inside: dict[str, pa.Array] = {}
@@ -163,11 +164,16 @@ class LocalWriter:
             # With one partition, as in most small writes, no row is moved.
             mine = None if len(names) == 1 else pc.indices_nonzero(pc.equal(paths, name))
             inside[name] = mine
-        chosen = [piece for piece in slices if piece.partition in inside]
+        chosen = [piece for piece in rule.slices if piece.partition in inside]
 
         def look(piece: FileSlice) -> tuple[FileSlice, pa.Array]:
             mine = inside[piece.partition]
-            found = keys_found(self.store, piece, keys if mine is None else keys.take(mine), kind)
+            asked = keys if mine is None else keys.take(mine)
+            whole = rule.logged(piece) if rule.drop_found else None
+            if rule.live is None or whole is None:
+                found = keys_found(self.store, piece, asked, rule.kind)
+            else:
+                found = keys_alive(self.store, whole, asked, rule.live)
             return piece, found if mine is None else mine.take(found).cast(pa.int64())
 
         hits = [(piece, at) for piece, at in self._all(look, chosen) if len(at)]
@@ -175,12 +181,50 @@ class LocalWriter:
         names = [pa.repeat(pa.scalar(piece.file_id), len(at)) for piece, at in hits]
         return places, pa.concat_arrays([pa.array([], pa.string()), *names])
 
+    def _living(
+        self, rows: pa.Table, at: pa.Array, groups: pa.Array, rule: TagRule
+    ) -> tuple[pa.Array, pa.Array]:
+        """Return what was found without the groups that had a key and deleted it.
+
+        Only keys in several groups are looked at. One that is alive in none keeps the first.
+        """
+        live = rule.live
+        if live is None or rule.drop_found or pc.count_distinct(at).as_py() == len(at):
+            return at, groups
+        several = _repeated(at)
+        paths, keys = (_whole(rows.column(name)) for name in (PARTITION_PATH, RECORD_KEY))
+        pairs = zip(
+            paths.take(at.take(several)).to_pylist(),
+            groups.take(several).to_pylist(),
+            strict=True,
+        )
+        doubtful: dict[GroupId, list[int]] = {}
+        for number, pair in zip(several.to_pylist(), pairs, strict=True):
+            if pair in live.logged:
+                doubtful.setdefault(pair, []).append(number)
+
+        def look(part: tuple[GroupId, list[int]]) -> list[int]:
+            group, numbers = part
+            mine = keys.take(at.take(pa.array(numbers)))
+            alive = set(keys_alive(self.store, live.logged[group], mine, live).to_pylist())
+            return [number for place, number in enumerate(numbers) if place not in alive]
+
+        kept = np.ones(len(at), dtype=bool)
+        for dead in self._all(look, list(doubtful.items())):
+            kept[dead] = False
+        rows_at = at.to_numpy(zero_copy_only=False)
+        alive_at = np.isin(rows_at, rows_at[kept])
+        first = np.zeros(len(at), dtype=bool)
+        first[np.unique(rows_at, return_index=True)[1]] = True
+        chosen = pa.array(kept | (first & ~alive_at))
+        return at.filter(chosen), groups.filter(chosen)
+
     def _found(self, rows: pa.Table, rule: TagRule) -> pa.Array:
         """Mark the rows whose key, or at least whose bucket's group, the table has."""
         if rule.kind is not IndexKind.BUCKET:
             return _whole(rows.column(FILE_ID)).is_valid()
         if rule.drop_found:
-            at, _ = self._looked_up(rows, rule.slices, IndexKind.BUCKET)
+            at, _ = self._looked_up(rows, rule)
             return pc.is_in(_counted(rows.num_rows), value_set=at)
         at, pairs = places(rows)
         known = {(piece.partition, piece.file_id) for piece in rule.slices}
@@ -253,6 +297,13 @@ def _joined(rows: pa.Table, at: pa.Array, groups: pa.Array) -> pa.Table:
 
 def _with_groups(rows: pa.Table, groups: pa.Array) -> pa.Table:
     return rows.append_column(pa.field(FILE_ID, groups.type), groups)
+
+
+def _repeated(at: pa.Array) -> pa.Array:
+    """Return where the values are that come more than once."""
+    counts = at.value_counts()
+    often = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    return pc.indices_nonzero(pc.is_in(at, value_set=often)).cast(pa.int64())
 
 
 def _counted(size: int) -> pa.Array:

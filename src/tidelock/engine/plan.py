@@ -39,7 +39,9 @@ class TaskKind(StrEnum):
 class GroupTask:
     """The work on one file group. `piece` is what the group has, None if it does not exist.
 
-    `rows` is how many are expected. `deletes` says that the rows are keys to delete.
+    `rows` is how many are expected. `deletes` says that the rows are keys to delete. With
+    `has_deletes` log files of the group delete keys of its base file: rows to append are merged
+    into a new base file if one of them is older than the row of its key that was deleted.
     """
 
     slot: int
@@ -50,6 +52,7 @@ class GroupTask:
     rows: int = 0
     deletes: bool = False
     rolls_over: bool = True
+    has_deletes: bool = False
 
     @property
     def group_id(self) -> GroupId:

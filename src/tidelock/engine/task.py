@@ -19,6 +19,7 @@ from tidelock.kernel.write import (
     concat_base,
     create_base,
     merge_base,
+    revives_older,
 )
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import FileSlice
@@ -41,7 +42,11 @@ def run_task(
         changes = plain = plain.filter(pc.invert(gone))
     else:
         changes = plain
-    match task.kind:
+    kind = task.kind
+    appends = kind is TaskKind.APPEND and task.has_deletes
+    if appends and revives_older(store, context, _piece(task), changes):
+        kind = TaskKind.MERGE
+    match kind:
         case TaskKind.CREATE:
             return _created(store, context, task, [plain])
         case TaskKind.REPLACE:

@@ -34,7 +34,7 @@ from tidelock.table.index.bloom import (
     decode_filter,
 )
 from tidelock.table.index.bucket import bucket_ids, fixed_file_id, key_parts
-from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
 
 _HASHED_ROWS: Final = 256 * 1024
 """Keys that are hashed together: what it takes on the way is given back before the next ones."""
@@ -66,6 +66,20 @@ class BucketRule:
     groups: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """What it takes to tell which of the keys that a slice's files hold are alive.
+
+    A log file deletes a key, and the base file holds it until it is compacted. `logged` are the
+    slices that have log files, with all of them, by partition and file id; `schema` has the table's
+    columns and the meta columns.
+    """
+
+    logged: Mapping[tuple[str, str], FileSlice]
+    schema: pa.Schema
+    rule: MergeRule
+
+
 def key_range(keys: pa.Array) -> KeyRange | None:
     """Return the least and greatest key; None without keys."""
     if not len(keys):
@@ -85,7 +99,7 @@ def keys_found(store: ObjectStore, piece: FileSlice, keys: pa.Array, kind: Index
     if not len(keys):
         return pa.array([], pa.int64())
     if piece.base is None:
-        return _places(_logged_keys(store, piece, kind), keys)
+        return _places(_logged_keys(store, piece), keys)
     if piece.logs:
         base, logs = replace(piece, logs=()), replace(piece, base=None)
         both = [keys_found(store, part, keys, kind) for part in (base, logs)]
@@ -103,12 +117,26 @@ def keys_found(store: ObjectStore, piece: FileSlice, keys: pa.Array, kind: Index
         return found if at is None else at.take(found)
 
 
+def live_keys(store: ObjectStore, piece: FileSlice, live: Liveness) -> Iterator[pa.Array]:
+    """Yield the keys of the rows that readers see in a slice.
+
+    Raises: `NotFound`, `DataCorrupt`, `Unsupported` for a merge that is not known here.
+    """
+    batches = slice_batches(store, piece, live.schema, rule=live.rule, columns=[RECORD_KEY])
+    for batch in batches:
+        yield from batch.column(RECORD_KEY).chunks
+
+
+def keys_alive(store: ObjectStore, piece: FileSlice, keys: pa.Array, live: Liveness) -> pa.Array:
+    """Return which of `keys` (by place, int64) have a row that readers see in a slice.
+
+    Reads all keys of the base file and the whole of the log files. Raises: as `live_keys`.
+    """
+    return _places(live_keys(store, piece, live), keys)
+
+
 def slice_keys(
-    store: ObjectStore,
-    piece: FileSlice,
-    within: KeyRange | None = None,
-    *,
-    kind: IndexKind = IndexKind.SIMPLE,
+    store: ObjectStore, piece: FileSlice, within: KeyRange | None = None
 ) -> Iterator[pa.Array]:
     """Yield the keys that live in a slice, in its base file or its log files, each of these once.
 
@@ -116,9 +144,7 @@ def slice_keys(
     deleted is still its base file's: when it comes again it belongs there.
     """
     nothing = pa.array([], pa.string())
-    logged = (
-        pa.concat_arrays([nothing, *_logged_keys(store, piece, kind)]) if piece.logs else nothing
-    )
+    logged = pa.concat_arrays([nothing, *_logged_keys(store, piece)]) if piece.logs else nothing
     if piece.base is not None:
         with opened(store, piece.base, f"{store.uri}/{piece.base.key}") as file:
             for keys in _base_keys(file, piece.base, store, within):
@@ -195,24 +221,16 @@ def _places(found: Iterator[pa.Array], keys: pa.Array) -> pa.Array:
     return pa.concat_arrays(hits).unique().cast(pa.int64()) if hits else pa.array([], pa.int64())
 
 
-def _logged_keys(store: ObjectStore, piece: FileSlice, kind: IndexKind) -> Iterator[pa.Array]:
+def _logged_keys(store: ObjectStore, piece: FileSlice) -> Iterator[pa.Array]:
     """Yield the keys that log files have rows of.
 
-    Which of a row and a delete counts is a matter of ordering values, which are not read. A bucket
-    is the same either way. Elsewhere a key counts that may be alive: its row must not come to be
-    in another file group as well.
+    Which of a row and a delete counts is a matter of ordering values, which are not read. A key
+    counts that may be alive: its row must not come to be in another file group as well.
     """
-    if kind is not IndexKind.BUCKET:
-        schema = pa.schema([pa.field(RECORD_KEY, pa.string())])
-        for layer in read_layers(store, piece.logs, schema, MergeRule()):
-            if layer.rows is not None:
-                yield layer.keys
-        return
-    batches = slice_batches(
-        store, piece, with_meta(pa.schema([])), rule=MergeRule(), columns=[RECORD_KEY]
-    )
-    for batch in batches:
-        yield batch.column(RECORD_KEY).combine_chunks()
+    schema = pa.schema([pa.field(RECORD_KEY, pa.string())])
+    for layer in read_layers(store, piece.logs, schema, MergeRule()):
+        if layer.rows is not None:
+            yield layer.keys
 
 
 def _base_keys(

@@ -4,7 +4,9 @@ Both steps work on whole columns. What they decide is Hudi's:
   * commit-time ordering: the later write wins;
   * event-time ordering: the larger ordering value wins, and of equal ones the later write;
   * a delete in natural order (its ordering value is absent, or the integer 0) beats every earlier
-    version whatever its ordering value, and loses to every later one.
+    version whatever its ordering value, and loses to every later one;
+  * log files are folded first, and what remains of a key is compared with its base row: a row that
+    came after such a delete loses to a base row with a larger ordering value, deleted or not.
 """
 
 from __future__ import annotations
@@ -223,10 +225,8 @@ def _greatest_of_each(entries: _Entries, ordering: Sequence[pa.Array]) -> tuple[
     """Return the place of each key's winner in event time, and whether base rows cannot beat it."""
     size = len(entries.codes)
     at = _places(size)
-    wiped_at = pa.nulls(size, pa.int64())
     if pc.any(entries.natural).as_py():
-        wiped_at, counts = _wiped(entries, at)
-        at = at.filter(counts)
+        at = at.filter(_counting(entries, at))
     columns: dict[str, pa.Array] = {}
     for i, column in enumerate(ordering):
         # No value is below every value, so whether there is one is compared first.
@@ -236,14 +236,15 @@ def _greatest_of_each(entries: _Entries, ordering: Sequence[pa.Array]) -> tuple[
     keys = [(name, "ascending") for name in table.column_names]
     table = table.take(pc.sort_indices(table, sort_keys=keys))
     winners = table.column("at").combine_chunks().filter(_ends_of_runs(table.column("code")))
-    return winners, wiped_at.take(winners).is_valid()
+    return winners, entries.natural.take(winners)
 
 
-def _wiped(entries: _Entries, at: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the place of the last natural delete of each entry's key, and which entries count.
+def _counting(entries: _Entries, at: pa.Array) -> pa.Array:
+    """Mark the entries that count.
 
-    Nothing before that delete counts. After it, deletes of a delete block have nothing to delete
-    until a row comes again, so those do not count either: their ordering value beats no row.
+    Nothing before the last natural delete of a key counts. After it, deletes of a delete block have
+    nothing to delete until a row comes again, so those do not count either: their ordering value
+    beats no row.
     """
     wiped_at = _per_key(entries.codes, at, entries.natural, "max")
     after = pc.fill_null(pc.greater(at, wiped_at), fill_value=False)
@@ -252,7 +253,7 @@ def _wiped(entries: _Entries, at: pa.Array) -> tuple[pa.Array, pa.Array]:
     revived = pc.fill_null(pc.greater_equal(at, revived_at), fill_value=False)
     idle = pc.and_(pc.and_(after, delete), pc.invert(revived))
     counts = pc.fill_null(pc.greater_equal(at, wiped_at), fill_value=True)
-    return wiped_at, pc.and_(counts, pc.invert(idle))
+    return pc.and_(counts, pc.invert(idle))
 
 
 def _per_key(codes: pa.Array, at: pa.Array, chosen: pa.Array, take: str) -> pa.Array:

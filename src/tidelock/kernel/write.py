@@ -12,15 +12,17 @@ from itertools import chain
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelock.base.errors import InvalidInput
+from tidelock.kernel.basefile import read_base
 from tidelock.kernel.basewriter import BaseWriter, BaseWritten, stored_columns
 from tidelock.kernel.columns import stamped
 from tidelock.kernel.context import WriteContext
 from tidelock.kernel.incoming import Tally, laid_over, laid_over_by
-from tidelock.kernel.layers import check_ordering, deletes_layer, row_layer
+from tidelock.kernel.layers import check_ordering, deletes_layer, read_layers, row_layer
 from tidelock.kernel.logwriter import write_log
-from tidelock.kernel.merge import Layer, folded
+from tidelock.kernel.merge import Layer, base_wins, folded, places_in
 from tidelock.kernel.patch import patched_base
 from tidelock.kernel.results import KEYS_INLINE_MAX, FileKind, FileResult
 from tidelock.kernel.rolling import RollingWriter, incoming_schema
@@ -177,6 +179,33 @@ def append_log(
         deletes=deletes,
         inserted=inserted,
         base_file=group.base.name if isinstance(group, FileSlice) and group.base else "",
+    )
+
+
+def revives_older(
+    store: ObjectStore, ctx: WriteContext, piece: FileSlice, rows: pa.Table | None
+) -> bool:
+    """Tell whether a key comes again, after a delete in a log file, below the row it deleted.
+
+    In a log file such a row would bring the deleted one back: Hudi's readers fold the log files
+    first, where the row beats the delete, and then compare it with the base file by event time.
+
+    Raises: what reading raises.
+    """
+    names = ctx.rule.ordered_by
+    if not names or piece.base is None or not piece.logs or rows is None or not rows.num_rows:
+        return False
+    schema = pa.schema([ctx.schema.field(name) for name in (RECORD_KEY, *names)])
+    stored = folded(read_layers(store, piece.logs, schema, ctx.rule), schema)
+    dead = stored.keys.filter(pc.and_(stored.row.is_null(), stored.final))
+    again = rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=dead))
+    if not again.num_rows:
+        return False
+    layer = row_layer(again, schema, ctx.rule, f"rows of {ctx.instant}")
+    changes = folded([layer], schema)
+    return any(
+        pc.any(base_wins(batch, changes, places_in(batch, changes), ctx.rule)).as_py()
+        for batch in read_base(store, piece.base, schema)
     )
 
 

@@ -15,7 +15,7 @@ from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
 from tidelock.table.naming import data_file
 from tidelock.table.properties import MergeMode
-from tidelock.table.schema.meta import RECORD_KEY
+from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
 from tidelock.txn.draft import CommitDraft
 from tidelock.txn.verdict import KeyCheck
 
@@ -41,6 +41,19 @@ def shares_no_key(
         if keys is None or not _apart(store, keys, check):
             return False
     return True
+
+
+def shares_named(rows: object, check: KeyCheck) -> bool | None:
+    """Tell whether rows have a key that the other's commit names; None if that cannot be told.
+
+    Rows without a partition may belong to any.
+    """
+    if check.keys is None or not isinstance(rows, pa.Table):
+        return None
+    paths = rows.column(PARTITION_PATH)
+    here = pc.or_(paths.is_null(), pc.fill_null(pc.equal(paths, check.partition), fill_value=True))
+    named = pa.array(sorted(check.keys), pa.string())
+    return bool(pc.any(pc.is_in(rows.column(RECORD_KEY).filter(here), value_set=named)).as_py())
 
 
 def keep_their_order(

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from tidelock.base.errors import ConfigInvalid
 from tidelock.base.ids import IdSource
 from tidelock.engine.contract import Prepared, Profile, Tagged, TagRule, WriteEngine, WritePlan
-from tidelock.kernel.lookup import BucketRule, IndexKind, groups_of_keys
+from tidelock.kernel.lookup import BucketRule, IndexKind, Liveness, groups_of_keys
+from tidelock.kernel.merge import MergeRule
 from tidelock.kernel.route import TOMBSTONE, Routes
 from tidelock.operation.job import Job
 from tidelock.operation.plan import Capacity, Shape, plan_buckets, plan_bulk, plan_write
@@ -47,12 +50,14 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Places the rows of one table's writes."""
+    """Places the rows of one table's writes; `schema` has the table's columns and Hudi's own."""
 
     engine: WriteEngine
     properties: TableProperties
     settings: WriteSettings
     ids: IdSource
+    schema: pa.Schema
+    merge: MergeRule
     nonblocking: bool = False
 
     def place(
@@ -83,9 +88,19 @@ class Placing:
             concat=job.inserts and self.settings.allow_duplicates,
             deletes=job.deletes,
             busy=view.busy,
+            deleting=self._deleting(tagged.profile, slices, view),
         )
         plan = plan_write(tagged.profile, slices, shape, self._capacity(view), self.ids.uuid)
         return Placed(tagged, plan, reliance=reliance)
+
+    def _deleting(
+        self, profile: Profile, slices: Mapping[GroupId, FileSlice], view: TableView
+    ) -> frozenset[GroupId]:
+        """Return the groups where event time tells a key that comes again from its deleted row."""
+        if not self.merge.ordered_by:
+            return frozenset()
+        groups = [(path, group) for path, found in profile.items() for group in found.updates]
+        return view.deleting(slices[group] for group in groups if group in slices)
 
     def _reliance(
         self,
@@ -130,7 +145,12 @@ class Placing:
             drop_missing=job.deletes,
             anywhere=job.anywhere,
             deletes_by=None if job.deletes else TOMBSTONE if job.tombstones else IS_DELETED,
+            live=self._liveness(slices),
         )
+
+    def _liveness(self, slices: Mapping[GroupId, FileSlice]) -> Liveness | None:
+        logged = {group: piece for group, piece in slices.items() if piece.logs}
+        return Liveness(logged, self.schema, self.merge) if logged else None
 
     def _bucket_rule(self, view: TableView) -> BucketRule:
         groups: dict[tuple[str, int], str] = {}

@@ -46,7 +46,8 @@ class Shape:
 
     `appends` says that changes of existing groups go to log files, `logs_inserts` that inserts do
     too. `fills_small` lets inserts go to small files, `concat` adds them beside equal keys. `busy`
-    groups wait for a table service: their base files are not rewritten here.
+    groups wait for a table service: their base files are not rewritten here. `deleting` groups have
+    log files that delete keys of their base file.
     """
 
     appends: bool = False
@@ -55,6 +56,7 @@ class Shape:
     concat: bool = False
     deletes: bool = False
     busy: frozenset[GroupId] = frozenset()
+    deleting: frozenset[GroupId] = frozenset()
 
 
 def plan_write(
@@ -173,7 +175,15 @@ def _update(
     else:
         kind = TaskKind.CONCAT if shape.concat else TaskKind.MERGE
     return GroupTask(
-        slot, partition, file_id, kind, piece, rows, deletes=shape.deletes, rolls_over=False
+        slot,
+        partition,
+        file_id,
+        kind,
+        piece,
+        rows,
+        deletes=shape.deletes,
+        rolls_over=False,
+        has_deletes=kind is TaskKind.APPEND and group in shape.deleting,
     )
 
 

@@ -123,6 +123,9 @@ class TableView:
     _below: dict[str, str] = field(default_factory=dict)
     """The base file that has all keys of a log file, by the log file's key; "" if none may."""
 
+    _deletes: set[str] = field(default_factory=set)
+    """The log files that may delete keys."""
+
     @property
     def busy(self) -> frozenset[GroupId]:
         """File groups that wait for a table service."""
@@ -159,14 +162,41 @@ class TableView:
             for piece in chosen
         )
 
+    def deleting(self, pieces: Iterable[FileSlice]) -> frozenset[GroupId]:
+        """Return the groups whose log files may delete keys of the base file below them.
+
+        Raises: `DataCorrupt`.
+        """
+        chosen = [piece for piece in pieces if piece.base and piece.logs]
+        logs = [log for piece in chosen for log in piece.logs]
+        self._look_below(log for log in logs if log.key not in self._below)
+        return frozenset(
+            (piece.partition, piece.file_id)
+            for piece in chosen
+            if any(log.key in self._deletes for log in piece.logs)
+        )
+
     def _look_below(self, unknown: Iterable[LogFile]) -> None:
         """Learn from the commits of log files which base files their writers saw."""
         logs = list(unknown)
         if logs and self.snapshot is not None:
             for _, metadata in self.snapshot.commits_of({log.instant for log in logs}):
-                self._below.update(_bases_below(metadata))
+                self._take_in_logs(metadata)
         for log in logs:
-            self._below.setdefault(log.key, "")
+            if log.key not in self._below:
+                self._below[log.key] = ""
+                self._deletes.add(log.key)
+
+    def _take_in_logs(self, metadata: CommitMetadata) -> None:
+        merges = metadata.operation_type == OperationType.LOG_COMPACT
+        for stats in metadata.partition_to_write_stats.values():
+            for stat in stats:
+                if not stat.path or stat.path.endswith(".parquet"):
+                    continue
+                new = merges or stat.num_inserts
+                self._below[stat.path] = "" if new else stat.base_file or ""
+                if merges or stat.num_deletes:
+                    self._deletes.add(stat.path)
 
     def follow(self, entries: Iterable[Entry], fold: Fold) -> bool:
         """Move on by what was appended; tell whether it could be followed."""
@@ -215,7 +245,7 @@ class TableView:
             self.replaced.add((partition, file_id))
             self.slices.get(partition, {}).pop(file_id, None)
         every: list[WriteStat] = []
-        self._below.update(_bases_below(metadata))
+        self._take_in_logs(metadata)
         for partition, stats in metadata.partition_to_write_stats.items():
             every += stats
             groups = self.slices.setdefault(partition, {})
@@ -297,15 +327,6 @@ def _metadata(commit: Commit, store: ObjectStore) -> CommitMetadata:
     if found is None:
         raise DataCorrupt(f"{store.uri}/{commit.content.key} is gone", hint="restore it")
     return decode(kind, found.body, where=where)
-
-
-def _bases_below(metadata: CommitMetadata) -> Iterator[tuple[str, str]]:
-    """Yield the log files that a write made, and the base file that has all their keys, or ""."""
-    merges = metadata.operation_type == OperationType.LOG_COMPACT
-    for stats in metadata.partition_to_write_stats.values():
-        for stat in stats:
-            if stat.path and not stat.path.endswith(".parquet"):
-                yield stat.path, "" if merges or stat.num_inserts else stat.base_file or ""
 
 
 def _files(partition: str, stats: Iterable[WriteStat]) -> Iterator[BaseFile | LogFile]:

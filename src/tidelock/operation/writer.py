@@ -42,7 +42,7 @@ from tidelock.operation.create import check_identity
 from tidelock.operation.drafting import commit_draft, with_replaced
 from tidelock.operation.inputs import evolved_schema, without_missing
 from tidelock.operation.job import Job
-from tidelock.operation.keycheck import keep_their_order, logs_of, shares_no_key
+from tidelock.operation.keycheck import keep_their_order, logs_of, shares_named, shares_no_key
 from tidelock.operation.moment import Moment
 from tidelock.operation.observing import writing
 from tidelock.operation.placing import Placed, Placing
@@ -326,7 +326,8 @@ class TableWriter:
             now = self._evolved(job, self.schema(view), kept.engine, rounds)
             prepared = None if job.rows is None else kept.prepared(job.rows, self._rule(job, now))
             crowded = rounds > 0 or self.transactions.is_crowded
-            placed = self._placing(kept.engine).place(job, prepared, view, crowded=crowded)
+            placing = self._placing(kept.engine, now)
+            placed = placing.place(job, prepared, view, crowded=crowded)
             mine = wanted(placed, blind=self._is_blind(job))
             if self.transactions.line.is_here or not self.transactions.wait_turn(*mine):
                 return view, now, placed
@@ -376,9 +377,13 @@ class TableWriter:
 
         A group that is gone by now was replaced since, and nothing is certain.
         """
-        groups = frozenset().union(*(each.groups for each in checks if not each.log_order))
-        if not groups or kept.rows is None:
-            return bool(groups)
+        new = [each for each in checks if each.groups and not each.log_order]
+        if not new or kept.rows is None:
+            return bool(new)
+        told = [(check, shares_named(kept.rows.rows, check)) for check in new]
+        groups = frozenset().union(*(check.groups for check, shared in told if shared is None))
+        if any(shared for _, shared in told) or not groups:
+            return any(shared for _, shared in told)
         slices = self.view().of({partition for partition, _ in groups})
         found = tuple(slices[group] for group in sorted(groups) if group in slices)
         if len(found) < len(groups):
@@ -470,9 +475,15 @@ class TableWriter:
     def _nonblocking(self) -> bool:
         return self.transactions.settings.mode is Mode.NON_BLOCKING
 
-    def _placing(self, engine: WriteEngine) -> Placing:
+    def _placing(self, engine: WriteEngine, now: SchemaNow) -> Placing:
         return Placing(
-            engine, self.properties, self.settings, self.ids, nonblocking=self._nonblocking
+            engine,
+            self.properties,
+            self.settings,
+            self.ids,
+            with_meta(now.schema),
+            self._merge_rule(),
+            nonblocking=self._nonblocking,
         )
 
     def _context(self, transaction: Transaction, now: SchemaNow) -> WriteContext:

@@ -44,6 +44,8 @@ EXCEPTIONS: Final = """
   request times, which then is the order of the ledger, for equal ordering values and deletes too.
   In the other order the files are compared: where no key is in both, or the ordering values of
   every common key differ, the order does not matter. Otherwise the later commit is written again.
+  So are rows after a delete of the same key, which may be older than the row that it deleted: in a
+  log file they would bring that row back.
 - **An overwrite lists file groups that came meanwhile instead of being written again.** Its rows
   depend on nothing that was there. A replaced file group is hidden from every reader of a
   snapshot from the completion on, whichever request time is the later. With a bucket index an
@@ -51,6 +53,8 @@ EXCEPTIONS: Final = """
 - **Plain inserts into file groups of their own stand beside each other.** They depend on no key.
   A keyed write after one looks its keys up in the new files, and is written again only if one is
   there (`key`). Where the ledger does not name new keys, they are compared in the files as well.
+  A write that appends to log files compares its keys with all new ones: it may have found a key
+  where only the base file still holds it.
 - **Clean, archive and roll-backs stand beside everything but savepoints and restores.** They
   remove only what no snapshot shows.
 """

@@ -78,16 +78,22 @@ def same_groups(mine: Candidate, other: Past) -> Finding | None:
             met |= {group for group in there if group[0] in relied.empty}
     else:
         met = set(ours.written & there)
-    unread = _unread_logs(ours, theirs) & met
+    # Rows that decided what was left out were read, whoever else writes without reading.
+    unread = {group for group in _unread_logs(ours, theirs) & met if group[0] not in relied.rows}
     if met - unread:
         return Finding("both changed these file groups", frozenset(met - unread))
-    if unread and mine.instant < other.instant:
-        # Readers order the log files of a slice by request time, so the other's lie on top.
+    if unread and (mine.instant < other.instant or theirs.deed in _DELETING):
+        # Readers order the log files of a slice by request time, so the other's lie on top. A row
+        # on top of a delete must be above the row that was deleted, which this write did not read.
         check = KeyCheck(
             other.position, "", groups=frozenset(unread), instant=other.instant, log_order=True
         )
         return Finding("both appended to these file groups", checks=(check,))
     return None
+
+
+_DELETING: Final = frozenset({Deed.DELETE, Deed.READ_WRITE})
+"""Operations that write deletes in natural order."""
 
 
 def _unread_logs(ours: Footprint, theirs: Footprint) -> frozenset[GroupId]:
@@ -137,18 +143,27 @@ def same_keys(mine: Candidate, other: Past) -> Finding | None:
 def _copies(mine: Candidate, other: Past) -> list[KeyCheck]:
     """Return where the other may have inserted keys that this write has changed elsewhere.
 
-    A plain insert may repeat a key that is there. Keys that are to be deleted anywhere may have
-    come to a partition that was not looked in.
+    A plain insert may repeat a key that is there. A key that a log file deleted is found where its
+    base file holds it, and the other may have inserted it as new: it asked for keys that are alive,
+    or read the base file of a compaction. Keys that are to be deleted anywhere may have come to a
+    partition that was not looked in.
     """
     relied = mine.reliance
     changed = {partition for partition, _ in mine.footprint.touched}
+    logged = {partition for partition, _ in mine.footprint.touched & mine.footprint.appended}
     found: list[KeyCheck] = []
     for partition in sorted(other.footprint.inserts):
         repeated = other.footprint.deed in _REPEATING and partition in changed
         unseen = relied.anywhere and partition not in relied.looked_in
-        if repeated or unseen:
-            groups = frozenset(g for g in other.footprint.written if g[0] == partition)
-            found.append(KeyCheck(other.position, partition, groups=groups))
+        new = other.footprint.inserts[partition].keys
+        revived = partition in logged and new != frozenset()
+        if not (repeated or unseen or revived):
+            continue
+        there = other.footprint.written if repeated or unseen else other.footprint.based
+        groups = frozenset(group for group in there if group[0] == partition)
+        # The keys of a plain insert need not be all that are named: it did not look for any.
+        named = None if repeated else new
+        found.append(KeyCheck(other.position, partition, named, groups=groups))
     return found
 
 

@@ -75,7 +75,8 @@ class KeyCheck:
     """New keys of the commit at `position` in one partition, to be compared with one's own.
 
     `keys` is None when the ledger does not name them; then they are in `files`. With `groups`, all
-    rows of one's own are looked for in these file groups of the other, not only new ones; with
+    rows of one's own are compared, or looked for in these file groups of the other where it named
+    no keys, not only new ones; with
     `log_order`, its log files in them, requested at `instant`, are compared with one's own:
     readers apply them last, which matters where neither ordering value is the greater.
     """

@@ -54,6 +54,19 @@ def test_deleted_rows_are_gone_and_may_come_again(kind: str, by: str | None, ind
 
 
 @kinds
+def test_a_deleted_row_does_not_come_back_under_a_late_one(
+    kind: str, by: str | None, index: str
+) -> None:
+    table = made(kind, by, index=index)
+    table.upsert([row(n, 5) for n in range(4)])
+    table.delete(["k001", "k002"])
+    table.upsert([row(1, 2), row(3, 2)])
+    assert held(table) == [row(0, 5), row(1, 2), row(3, 5)]
+    table.upsert([row(1, 1), row(2, 9)])
+    assert held(table) == [row(0, 5), row(1, 2), row(2, 9), row(3, 5)]
+
+
+@kinds
 def test_rows_that_say_so_delete(kind: str, by: str | None, index: str) -> None:
     table = made(kind, by, index=index)
     table.upsert([row(n, _hoodie_is_deleted=False) for n in range(6)])
@@ -185,6 +198,50 @@ def test_duplicates_are_dropped_in_buckets_too(kind: str) -> None:
     table.insert([row(1, 5), row(3)])
     table.insert([row(3, 5), row(4)])
     assert held(table) == [row(1), row(2), row(3), row(4)]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_deleted_key_is_no_duplicate(kind: str, index: str) -> None:
+    dropping = {"hoodie.datasource.write.insert.drop.duplicates": True}
+    table = made(kind, index=index, options=dropping)
+    table.insert(rows(range(4)))
+    table.delete(["k001", "k002"])
+    table.insert([row(1, 5), row(3, 5)])
+    assert held(table) == [row(0), row(1, 5), row(3)]
+    table.delete(["k001"])
+    table.insert([row(1, 6), row(2, 6)])
+    assert held(table) == [row(0), row(1, 6), row(2, 6), row(3)]
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_key_that_was_deleted_in_one_file_group_is_updated_in_the_other_alone(
+    kind: str, index: str
+) -> None:
+    table = made(kind, index=index, options={"hoodie.parquet.small.file.limit": 0})
+    table.upsert(rows(range(4)))
+    table.delete(["k001", "k002"])
+    table.insert([row(1, 5)])
+    table.upsert([row(1, 6), row(2, 6), row(3, 6)])
+    assert held(table) == [row(0), row(1, 6), row(2, 6), row(3, 6)]
+    table.delete(["k001"])
+    assert held(table) == [row(0), row(2, 6), row(3, 6)]
+    table.upsert([row(1, 7)])  # two files hold the key, and it is alive in none
+    assert held(table) == [row(0), row(1, 7), row(2, 6), row(3, 6)]
+
+
+def test_a_key_that_was_deleted_earlier_in_event_time_is_still_a_duplicate() -> None:
+    table = made(TYPES[1], options={"hoodie.datasource.write.insert.drop.duplicates": True})
+    table.upsert([row(n, 5, _hoodie_is_deleted=False) for n in range(3)])
+    table.upsert([row(1, 2, _hoodie_is_deleted=True), row(2, 7, _hoodie_is_deleted=True)])
+    report = table.insert([row(n, 9, _hoodie_is_deleted=False) for n in range(3)])
+    assert report.rows_inserted == 1
+    assert [(item["id"], item["ts"]) for item in held(table)] == [
+        ("k000", 5),
+        ("k001", 5),
+        ("k002", 9),
+    ]
 
 
 def test_a_report_counts_rows_and_names_the_commit() -> None:

@@ -20,11 +20,10 @@ from tidelock.engine.spark.parcel import Parcel, parcels, split
 from tidelock.engine.spark.ranges import Ranges, sampled
 from tidelock.engine.task import in_order, run_stream
 from tidelock.kernel.context import WriteContext
-from tidelock.kernel.lookup import IndexKind, slice_keys
+from tidelock.kernel.lookup import live_keys, slice_keys
 from tidelock.kernel.prepare import PrepareRule, deduplicated, keyed
 from tidelock.kernel.route import FILE_ID, share_numbers, slots
 from tidelock.store.address import StoreAddress
-from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
 
 Batches = Iterable[pa.RecordBatch]
@@ -295,18 +294,13 @@ class _KnownKeys(LocalWriter):
 
     keys: pa.Table | None = field(default=None)
 
-    def hits(
-        self,
-        rows: pa.Table,
-        slices: Iterable[FileSlice],
-        kind: IndexKind,  # noqa: ARG002 - exact
-    ) -> tuple[pa.Array, pa.Array]:
+    def hits(self, rows: pa.Table, rule: TagRule) -> tuple[pa.Array, pa.Array]:
         """Return the rows, by place, whose key is among those given, and the group that has it."""
         if self.keys is None:
             return pa.array([], pa.int64()), pa.array([], pa.string())
         keys = self.keys.sort_by(PLACE)
         places = keys.column(PLACE).combine_chunks()
-        pieces = list(slices)
+        pieces = rule.slices
         paths = pa.array([piece.partition for piece in pieces], pa.string()).take(places)
         names = pa.array([piece.file_id for piece in pieces], pa.string())
         known = _identity(paths, keys.column(KEY).combine_chunks())
@@ -323,7 +317,12 @@ def _identity(paths: pa.Array, keys: pa.Array) -> pa.Array:
 
 
 def _keys_of(address: StoreAddress, rule: TagRule, place: int, source: int, parts: int) -> Batches:
-    found = slice_keys(address.open(), rule.slices[place], kind=rule.kind)
+    store, piece = address.open(), rule.slices[place]
+    whole = rule.logged(piece) if rule.drop_found else None
+    if rule.live is None or whole is None:
+        found = slice_keys(store, piece)
+    else:
+        found = live_keys(store, whole, rule.live)
     for number, keys in enumerate(found):
         plain = keys.cast(pa.string())
         table = pa.table({KEY: plain, PLACE: pa.repeat(pa.scalar(place, pa.int32()), len(plain))})

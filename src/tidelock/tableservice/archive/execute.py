@@ -78,6 +78,12 @@ class Archiving:
     def _run(self, bounds: Bounds) -> Archived:
         with self.writer.transactions.changing():
             fold = self.writer.transactions.ledger.refresh()
+        if (halting := fold.halting) is not None:
+            # What it takes back is void and still on the timeline, so its files must stay (C87).
+            raise Conflict(
+                f"the {halting.action} {halting.instant} is taking back commits and is not done",
+                hint="try again when it is",
+            )
         snapshot = snapshot_now(self.writer.store)
         # The timeline may be newer than the fold: nothing leaves past a plan of either.
         waiting = self._reserved(fold) | set(fold.plans)
