@@ -16,8 +16,7 @@ from tidelock.testing.stress.replay import Committed, Replay, Story, Undone
 from tidelock.testing.stress.running import Plan, run
 from tidelock.testing.stress.terms import KINDS, Kind, Terms
 
-# Long runs restore the table too; a short one has no time for it.
-SHORT = Plan(seconds=12, writers=3, servers=1, readers=1, harm_every_s=4, restore_every_s=60)
+SHORT = Plan(seconds=12, writers=3, servers=1, readers=1, harm_every_s=4, restore_every_s=7)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

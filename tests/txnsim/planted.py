@@ -235,7 +235,7 @@ def a_replaced_file_group_may_be_written_to(patch: Patch) -> None:
 
 def one_bucket_may_be_begun_twice(patch: Patch) -> None:
     """Two writes of one bucket are compared by file group, not by bucket."""
-    patch.setattr(rules, "_slot", lambda _footprint, group: group)
+    patch.setattr(rules, "bucket_of", lambda group: group)
 
 
 def _mixed(plan: Plan) -> bool:

@@ -10,14 +10,17 @@ import pytest
 
 from tests.txnsim.planted import without_rule
 from tidelock.operation.placing import Placing
-from tidelock.table.filegroup.view import Visibility
+from tidelock.table.filegroup.view import GroupId, Visibility
 from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.instant import format_time
 from tidelock.tableservice.archive.execute import Archiving
 from tidelock.testing.txnsim.plan import Fault, Plan
 from tidelock.testing.txnsim.rows.terms import Beside, Op, Terms, Work, draw_rows
-from tidelock.txn import conflict, fold, rules, transaction
-from tidelock.txn.footprint import Deed, Reliance
+from tidelock.txn import conflict, fold, preconditions, rules, transaction
+from tidelock.txn.effects import Steps
+from tidelock.txn.footprint import Footprint, Reliance
+from tidelock.txn.ledger import Ledger
+from tidelock.txn.preconditions import Preconditions
 from tidelock.txn.rules import Candidate, Finding, Past
 
 Patch = pytest.MonkeyPatch
@@ -47,8 +50,7 @@ class Plant:
 
 _BUCKETS = {"merges": True, "index": "BUCKET", "mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 _UNREAD = {**_BUCKETS, "mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
-_COMPACTIONS = ((Work.COMPACT_PLAN, Work.COMPACT) * 4, (Work.COMPACT,) * 6)
-_OVERWRITES = frozenset({Deed.OVERWRITE, Deed.OVERWRITE_TABLE, Deed.DELETE_PARTITION})
+_COMPACTIONS = ((Work.COMPACT_PLAN, Work.COMPACT) * 8,) * 2
 
 
 def _with_check(patch: Patch, old: rules.Check, new: rules.Check) -> None:
@@ -57,10 +59,8 @@ def _with_check(patch: Patch, old: rules.Check, new: rules.Check) -> None:
         patch.setitem(conflict.MATRIX, pair, tuple(changed))
 
 
-def an_overwrite_does_not_look_for_compactions(patch: Patch) -> None:
-    for pair in [pair for pair in conflict.MATRIX if pair[0] in _OVERWRITES]:
-        if pair[1] is Deed.COMPACTION:
-            patch.setitem(conflict.MATRIX, pair, ())
+def a_base_file_may_lie_below_a_compaction_that_does_not_contain_it(patch: Patch) -> None:
+    without_rule(patch, rules.newer_base)
 
 
 def file_groups_that_both_began_are_not_compared(patch: Patch) -> None:
@@ -75,10 +75,10 @@ def file_groups_that_both_began_are_not_compared(patch: Patch) -> None:
 
 
 def a_base_file_passes_for_a_log_file_that_was_written_unread(patch: Patch) -> None:
-    def are_unread_logs(ours: Any, _theirs: Any, group: Any, _by_slot: Any) -> bool:
-        return bool(ours.nonblocking) or group in ours.created
+    def unread_logs(ours: Footprint, _theirs: Footprint) -> frozenset[GroupId]:
+        return ours.written if ours.nonblocking else frozenset()
 
-    patch.setattr(rules, "_are_unread_logs", are_unread_logs)
+    patch.setattr(rules, "_unread_logs", unread_logs)
 
 
 def _relying(patch: Patch, **changes: Any) -> None:
@@ -132,16 +132,42 @@ def roll_backs_are_forgotten_by_the_clock(patch: Patch) -> None:
     patch.setattr(TableSnapshot, "_with_history", with_history)
 
 
+def nobody_looks_for_commits_without_an_entry(patch: Patch) -> None:
+    """Whoever has looked once, when it came cold, has looked."""
+    true = Ledger.look_steps
+
+    def look_steps(held: Ledger) -> Steps[fold.Fold]:
+        if held._look is None:
+            return (yield from true(held))
+        return (yield from held.view_steps()).fold
+
+    patch.setattr(Ledger, "look_steps", look_steps)
+
+
+def properties_are_read_once(patch: Patch) -> None:
+    true = Preconditions.check
+
+    def check(held: Preconditions) -> Steps[None]:
+        if not held._version:
+            yield from true(held)
+
+    patch.setattr(Preconditions, "check", check)
+
+
+def nothing_is_in_the_way_of_changes(patch: Patch) -> None:
+    patch.setattr(preconditions, "obstacles", lambda *_values: iter(()))
+
+
 PLANTS = (
     Plant(
-        an_overwrite_does_not_look_for_compactions,
+        a_base_file_may_lie_below_a_compaction_that_does_not_contain_it,
         ("R1", "R3", "R4"),
-        ops=(Op.UPSERT, Op.OVERWRITE, Op.DELETE_PARTITION),
-        terms={**_BUCKETS, "services": _COMPACTIONS},
+        ops=(Op.UPSERT, Op.OVERWRITE, Op.BULK_INSERT),
+        terms={**_UNREAD, "services": _COMPACTIONS},
     ),
     Plant(
         file_groups_that_both_began_are_not_compared,
-        ("R1", "R3", "R4"),
+        ("R1", "R3", "R4", "T13"),
         ops=(Op.UPSERT, Op.INSERT, Op.OVERWRITE),
         terms=_BUCKETS,
     ),
@@ -169,7 +195,7 @@ PLANTS = (
     ),
     Plant(
         a_look_back_keeps_what_was_replaced_later,
-        ("R4", "T13"),
+        ("R3", "R4", "T13"),
         ops=(Op.UPSERT, Op.OVERWRITE),
         terms={"index": "SIMPLE", "mode": "OPTIMISTIC_CONCURRENCY_CONTROL"},
     ),
@@ -193,6 +219,26 @@ PLANTS = (
             "ahead": True,
             "late_ms": 40_000.0,
         },
+        within=150,
         needs=(Fault.DELAYED,),
+    ),
+    Plant(
+        nobody_looks_for_commits_without_an_entry,
+        ("R1", "R3", "R4", "T13"),
+        ops=(Op.UPSERT,),
+        terms={"merges": False, "index": "SIMPLE", "beside": Beside.COMMIT, "services": ()},
+        where=lambda plan: Fault.CLOCK not in plan.faults,
+    ),
+    Plant(
+        properties_are_read_once,
+        ("R7",),
+        terms={"beside": Beside.LOCAL_TIME},
+        where=lambda plan: Fault.CLOCK not in plan.faults,
+    ),
+    Plant(
+        nothing_is_in_the_way_of_changes,
+        ("R7",),
+        terms={"beside": Beside.METADATA_TABLE},
+        where=lambda plan: Fault.CLOCK not in plan.faults,
     ),
 )

@@ -4,15 +4,18 @@ A failure names the command that replays it. Chunks let several workers share th
 
 Schedules until a planted mistake was found when this was written, and what complained first:
 
-    an overwrite does not look for compactions                      2  R1
-    file groups that both began are not compared                    6  R1
+    a base file may lie below a compaction that lacks it            5  R3
+    file groups that both began are not compared                    8  T13
     a base file passes for a log file that was written unread       1  R3
-    a delete looks only into partitions that were there             1  R3
-    a delete that found no bucket depends on nothing                4  R3
-    schemas are not compared                                        3  R3
-    a look back keeps what was replaced later                       1  T13
+    a delete looks only into partitions that were there             9  R3
+    a delete that found no bucket depends on nothing               12  R3
+    schemas are not compared                                        4  R2
+    a look back keeps what was replaced later                       1  R3
     tokens of another counter are compared                          1  liveness
-    roll backs are forgotten by the clock                          13  R3
+    roll backs are forgotten by the clock                          76  R3
+    nobody looks for commits without an entry                       1  R1
+    properties are read once                                        1  R7
+    nothing is in the way of changes                                1  R7
 """
 
 from __future__ import annotations

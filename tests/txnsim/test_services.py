@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
@@ -32,8 +32,8 @@ slept, from whoever had claimed it since. A file that landed after its plan was 
 ONCE_FAILED_BESIDE_JAVA = (10220,)
 """A log file that came after a plan, and had completed before it by a clock that was late."""
 
-WITH_A_GHOST = 216
-"""An entry behind the boundary is created again, which happens in one schedule of two thousand."""
+GHOSTS_WITHIN = 120
+"""Schedules with late requests and an archive, until something that was deleted comes again."""
 
 
 @pytest.mark.timeout(900)
@@ -58,9 +58,13 @@ def test_every_promise_holds_with_somebody_without_a_ledger_beside_the_services(
 
 
 def test_the_rarest_fault_strikes_and_every_promise_holds() -> None:
-    tally = run_part(Campaign(WITH_A_GHOST, 1, services=True))
-    assert not tally.failures
-    assert tally.fired[Fault.GHOST]
+    likely = (s for s in count() if {Fault.DELAYED, Fault.ARCHIVE} <= set(draw(s)[0].faults))
+    for seed in islice(likely, GHOSTS_WITHIN):
+        outcome = run_schedule(seed)
+        assert outcome.violations == (), outcome.replay
+        if outcome.fired[Fault.GHOST]:
+            return
+    pytest.fail(f"it did not strike in {GHOSTS_WITHIN} schedules")
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)

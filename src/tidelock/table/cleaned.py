@@ -1,62 +1,143 @@
-"""Whether a clean has deleted what a reader of an earlier moment needs.
+"""What cleans have deleted that a reader of an earlier moment may need.
 
 A listing alone does not tell: where a clean was, only newer versions are listed, which such a
 reader does not see, and it would return fewer rows. What cleans have deleted, or are about to,
-their plans tell; of plans that were archived, the last clean tells how far they went.
+their plans tell, on the timeline and in the history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 from tidelock.base.errors import Conflict, DataCorrupt, NotFound
 from tidelock.table.filegroup.slice import FileSlice
-from tidelock.table.filegroup.view import DataFile, Visibility
+from tidelock.table.filegroup.view import DataFile
 from tidelock.table.naming import data_file
 from tidelock.table.timeline.active import ActiveTimeline, load_timeline
+from tidelock.table.timeline.archive import Archive, ArchivedInstant
+from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.table.timeline.metadata import CleanerPlan, SavepointMetadata
 
 
-def check_there(
-    timeline: ActiveTimeline,
-    seen: Visibility,
-    found: Iterable[FileSlice],
-    *,
-    as_of: str | None,
-    partitions: Collection[str] | None,
-) -> None:
-    """Raise `NotFound` if a clean has deleted a file that belongs to the slices of a moment.
+@dataclass(frozen=True)
+class Cleaned:
+    """What was cleaned since a moment that a reader looks at.
 
-    `timeline` is the reader's, `seen` what it says of files at the moment, `found` what it found of
-    its slices, as of a time or of the last write that it knows.
+    `timeline` is the reader's, and `archive` the history of its table. `moment` is the completion
+    time of the last write that it sees, or, on a table of an old version, a request time. `as_of`
+    is what it asked for; None if it reads its last state.
     """
-    if as_of is not None and _is_kept(timeline, found, as_of, partitions):
-        return
-    now = load_timeline(timeline.store, timeline.folder)
-    known = {i.requested for i in timeline.completed(Action.CLEAN)} if as_of is None else set()
-    cleans = [i for i in now.instants if i.action is Action.CLEAN and i.requested not in known]
-    if as_of is not None:
-        cleans = [clean for clean in cleans if clean.requested > as_of]
-    if not cleans:
-        return
-    visible = {(piece.partition, piece.file_id): piece for piece in found}
-    moment = as_of or needed_since(timeline)
-    for clean in reversed(cleans):
-        plan = _plan(now, clean)
-        if plan is None:
-            continue
-        earliest = plan.earliest_instant_to_retain
-        if earliest is not None and moment >= earliest.timestamp:
-            continue  # it keeps all that was visible then
-        _check_reach(plan, now, moment, as_of)
-        for file in _deleted(plan, partitions):
-            piece = visible.get((file.partition, file.file_id))
-            if _is_needed(file, piece, seen, as_of if timeline.legacy_names else None):
-                raise _gone(f"{timeline.store.uri}/{file.key}", clean, as_of)
+
+    timeline: ActiveTimeline
+    archive: Archive
+    moment: str
+    as_of: str | None = None
+    partitions: Collection[str] | None = None
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """The cleans of the reader's timeline, which took nothing of its last state."""
+        if self.as_of is not None:
+            return frozenset()
+        return frozenset(i.requested for i in self.timeline.completed(Action.CLEAN))
+
+    def deleted(self) -> dict[str, tuple[DataFile, Instant]]:
+        """Return, by key, the files that such a reader may need, and the clean that deletes each.
+
+        Raises: `NotFound` if it is not known any more what was deleted, and may be needed.
+        """
+        found: dict[str, tuple[DataFile, Instant]] = {}
+        for clean, plan in self._plans():
+            if not self._keeps_all(plan):
+                self._check_reach(plan)
+                found.update((file.key, (file, clean)) for file in self._files(plan))
+        return found
+
+    @cached_property
+    def _now(self) -> ActiveTimeline:
+        return load_timeline(self.timeline.store, self.timeline.folder)
+
+    @cached_property
+    def _history(self) -> tuple[ArchivedInstant, ...]:
+        """What completed after the moment and has left the timeline since."""
+        return () if self.timeline.legacy_names else self.archive.instants(after=self.moment)
+
+    @property
+    def _has_moved(self) -> bool:
+        """Tell whether the timeline may lack cleans: they leave it with the writes before them."""
+        start = self._now.start
+        if self.as_of is None:
+            return start != self.timeline.start
+        return start is None or self.moment < start
+
+    def _plans(self) -> Iterator[tuple[Instant, CleanerPlan]]:
+        for clean in self._now.instants:
+            if clean.action is Action.CLEAN and self._is_later(clean):
+                try:
+                    requested = Instant(clean.requested, Action.CLEAN, State.REQUESTED)
+                    yield clean, self._now.read(CleanerPlan, requested)
+                except (Conflict, DataCorrupt):
+                    continue  # it is being written, or was archived just now
+        for old in self._history if self._has_moved else ():
+            if old.action is Action.CLEAN and old.requested not in self._known:
+                clean = Instant(old.requested, Action.CLEAN, State.COMPLETED, old.completion)
+                where = f"{self.timeline.store.uri}: the plan of {old.requested} in the history"
+                yield clean, decode(CleanerPlan, old.plan, where=where)
+
+    def _is_later(self, clean: Instant) -> bool:
+        """Tell whether a clean may have been planned after the moment."""
+        if clean.requested in self._known:
+            return False
+        if self.timeline.legacy_names:
+            return self.as_of is None or clean.requested > self.moment
+        return not clean.is_completed or clean.completion > self.moment
+
+    def _keeps_all(self, plan: CleanerPlan) -> bool:
+        """Tell whether a clean keeps everything that is visible at the moment.
+
+        It keeps what somebody sees who sees the first write that it retains and every write that
+        was requested before. None of those was pending when it was planned; still, one may have
+        completed after the moment, and then a reader of the moment needs what it has superseded.
+        """
+        if plan.earliest_instant_to_retain is None:
+            return False
+        earliest = plan.earliest_instant_to_retain.timestamp
+        if self.timeline.legacy_names:
+            return self.moment >= earliest
+        done = [(i.requested, i.completion) for i in self._now.writes()]
+        done += [(i.requested, i.completion) for i in self._history if i.action.writes_data]
+        return not any(asked <= earliest and since > self.moment for asked, since in done)
+
+    def _check_reach(self, plan: CleanerPlan) -> None:
+        """Judge by how far cleans went, where the plans of earlier ones are nowhere.
+
+        The plans of a table of an old version go to a history that is not read here.
+        """
+        earliest, start = plan.earliest_instant_to_retain, self._now.start
+        if not self.timeline.legacy_names or earliest is None or start is None:
+            return
+        if self.moment < start and self.moment < earliest.timestamp:
+            shown = "that this reader has open" if self.as_of is None else f"as of {self.as_of}"
+            raise NotFound(
+                f"{self.timeline.store.uri}: the table {shown} was cleaned; what cleans have kept"
+                f" begins at {earliest.timestamp}",
+                hint=f"refresh the table, or read it as of {earliest.timestamp}, or later",
+            )
+
+    def _files(self, plan: CleanerPlan) -> Iterator[DataFile]:
+        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items():
+            if self.partitions is not None and partition not in self.partitions:
+                continue
+            for each in files:
+                file = data_file(partition, (each.file_path or "").rpartition("/")[2], 0)
+                if file is not None:
+                    yield file
 
 
-def _is_kept(
+def is_kept(
     timeline: ActiveTimeline,
     found: Iterable[FileSlice],
     as_of: str,
@@ -93,58 +174,8 @@ def needed_since(timeline: ActiveTimeline) -> str:
     return min([*pending, *completed[-1:]], default="")
 
 
-def _is_needed(
-    file: DataFile, piece: FileSlice | None, seen: Visibility, as_of: str | None
-) -> bool:
-    if seen.hides((file.partition, file.file_id), as_of):
-        return False
-    if seen.completion(file.instant) is None or (as_of is not None and file.instant > as_of):
-        return False
-    if piece is None:
-        return True
-    files = (*((piece.base,) if piece.base else ()), *piece.logs)
-    # What is older than the slice that was found is of an earlier one.
-    return file.instant >= piece.instant and file.key not in {each.key for each in files}
-
-
-def _check_reach(plan: CleanerPlan, now: ActiveTimeline, moment: str, as_of: str | None) -> None:
-    """Judge by how far cleans went, where the plans of earlier ones are not on the timeline.
-
-    They may have left it since the reader looked: what counts is where it begins now.
-    """
-    earliest = plan.earliest_instant_to_retain
-    start = now.start
-    if earliest is None or start is None or moment >= start:
-        return
-    if moment < earliest.timestamp:
-        shown = "that this reader has open" if as_of is None else f"as of {as_of}"
-        raise NotFound(
-            f"{now.store.uri}: the table {shown} was cleaned; what cleans have kept begins at"
-            f" {earliest.timestamp}",
-            hint=f"refresh the table, or read it as of {earliest.timestamp}, or later",
-        )
-
-
-def _plan(timeline: ActiveTimeline, clean: Instant) -> CleanerPlan | None:
-    requested = Instant(clean.requested, Action.CLEAN, State.REQUESTED)
-    try:
-        return timeline.read(CleanerPlan, requested)
-    except (Conflict, DataCorrupt):
-        # It is being written, or was archived just now.
-        return None
-
-
-def _deleted(plan: CleanerPlan, partitions: Collection[str] | None) -> Iterator[DataFile]:
-    for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items():
-        if partitions is not None and partition not in partitions:
-            continue
-        for each in files:
-            file = data_file(partition, (each.file_path or "").rpartition("/")[2], 0)
-            if file is not None:
-                yield file
-
-
-def _gone(where: str, clean: Instant, as_of: str | None) -> NotFound:
+def gone(where: str, clean: Instant, as_of: str | None) -> NotFound:
+    """Return the error for a file that a clean deletes."""
     moment = "the moment that this table was opened at" if as_of is None else as_of
     return NotFound(
         f"{where} belongs to the table as of {moment}, and the clean {clean.requested} deletes it",

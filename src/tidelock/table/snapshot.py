@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 from tidelock.base.errors import Conflict, InvalidInput, NotFound, Unsupported
 from tidelock.store.contract import ObjectStore
 from tidelock.table.changes import Changes, WrittenFile, changed_slices
-from tidelock.table.cleaned import check_there
+from tidelock.table.cleaned import Cleaned, gone, is_kept, needed_since
 from tidelock.table.committed import (
     Lost,
     NamedBy,
@@ -145,17 +145,41 @@ class TableSnapshot:
         or has another size; `NotFound` if it was cleaned, `InvalidInput`.
         """
         files = self._listed(partitions)
-        seen, moment = self._seen_at(as_of, files)
-        groups = file_groups(self._without_strays(files, seen), seen)
-        found = visible_slices(groups, seen, as_of=moment, read_optimized=read_optimized)
-        self.check_there(found, as_of, partitions)
+        # Looked at after the files: the plan of a clean is there before it deletes any.
+        deleted = self._cleaned(as_of, partitions)
+        there = {file.key for file in files}
+        whole = [*files, *(file for key, (file, _) in deleted.items() if key not in there)]
+        seen, moment = self._seen_at(as_of, whole)
+        kept = self._without_strays(whole, seen)
+        listed = [file for file in kept if file.key in there]
+        found = visible_slices(
+            file_groups(listed, seen), seen, as_of=moment, read_optimized=read_optimized
+        )
+        lost_of = partial(
+            lost_files, listed, seen=seen, as_of=moment, read_optimized=read_optimized
+        )
+        lost = lost_of([deleted[file.key] for file in kept if file.key not in there])
+        if lost and not (as_of and is_kept(self.timeline, found, query_time(as_of), partitions)):
+            raise gone(f"{self.store.uri}/{lost[0].file.key}", lost[0].instant, as_of)
         all_named = named_files(self.timeline, self.named_by, self.commit, partitions)
         named = [(file, by) for file, by in all_named if seen.completion(by.requested)]
-        lost = lost_files(files, named, seen, as_of=moment, read_optimized=read_optimized)
+        lost = lost_of(named)
         if lost:
             self._refuse(lost[0], as_of)
         where = self.store.uri
         return checked_sizes(found, {file.key: (file, by) for file, by in named}, where=where)
+
+    def _cleaned(
+        self, as_of: str | None, partitions: Collection[str] | None
+    ) -> dict[str, tuple[DataFile, Instant]]:
+        """Return the files that cleans delete and that a look back, or at the last state, may need.
+
+        Where they are gone only newer ones are listed, which this snapshot does not see.
+        """
+        moment = self.timeline.latest_completion if as_of is None else self.moment(as_of)
+        if as_of is None and self.timeline.legacy_names:
+            moment = needed_since(self.timeline)
+        return Cleaned(self.timeline, self.archive, moment, as_of, partitions).deleted()
 
     def lost(self, partitions: Collection[str] | None = None) -> tuple[Lost, ...]:
         """Return the files that commits on the timeline name, that rows need, and that are gone."""
@@ -176,22 +200,6 @@ class TableSnapshot:
             hint="it was cleaned or taken back since: refresh the table, or read it as of a later"
             " time",
         )
-
-    def check_there(
-        self,
-        found: Collection[FileSlice],
-        as_of: str | None = None,
-        partitions: Collection[str] | None = None,
-    ) -> None:
-        """Raise `NotFound` if a clean has deleted files of the slices that `slices` returned.
-
-        Where they are gone only newer ones are listed, which this snapshot does not see.
-        """
-        asked = None if as_of is None else query_time(as_of)
-        seen = self._visibility
-        if as_of is not None and not self.timeline.legacy_names:
-            seen = seen.until(self.moment(as_of))
-        check_there(self.timeline, seen, found, as_of=asked, partitions=partitions)
 
     def slices_until(
         self, completion: str, *, deleted: Collection[DataFile] = ()
@@ -341,13 +349,16 @@ class TableSnapshot:
         return Visibility(
             completions={r: done for r, done in known.items() if r not in self.void},
             start=self.start,
-            pending=timeline.pending_writes | self.void,
+            # What is older is decided: a file that says else has landed late.
+            pending=frozenset(p for p in timeline.pending_writes if p >= self.archived) | self.void,
             compacting=dict(self._compacting()),
             replaced=self._replaced(),
         )
 
     def _compacting(self) -> Iterator[tuple[GroupId, str]]:
         for instant in self.timeline.pending(Action.COMPACTION):
+            if instant.requested < self.archived:
+                continue
             for operation in self.timeline.compaction_plan(instant).operations or ():
                 if operation.file_id is not None:
                     group = (operation.partition_path or "", operation.file_id)

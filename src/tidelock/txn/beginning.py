@@ -30,9 +30,11 @@ from tidelock.txn.effects import (
     ReadClock,
     Steps,
 )
-from tidelock.txn.fold import later
+from tidelock.txn.entry import Rollback
+from tidelock.txn.fold import Evidence, later
 from tidelock.txn.heartbeat import Heartbeat, heartbeat_key
 from tidelock.txn.reading import forward
+from tidelock.txn.undoing import decide
 from tidelock.txn.view import View
 
 _TIMES_MAX: Final = 1_000
@@ -106,6 +108,11 @@ def begin(view: View, what: Announcement, *, above: str = "") -> Steps[Begun]:
                     calm = not tries and view.position == known
                     ahead_ms -= ahead_ms // (2 if calm else 8)
                     return Begun(instant.started(), attempt, beat, version, view, ahead_ms)
+                # A request whose answer was lost may land after these are deleted. The entry says
+                # that it is no Java writer's, which nobody could tell from an empty file.
+                fact = Rollback(time, "its heartbeat was gone before it was announced")
+                own = Evidence(own=frozenset({time}))
+                view = (yield from decide(view, fact, seen=own, owner=beat.owner)).view
                 for state in (instant.started(), instant):
                     yield Delete(f"{what.folder}/{state.file_name}")
             # A request that is there may be ours, its answer lost. Its heartbeat says that it is no

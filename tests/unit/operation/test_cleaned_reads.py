@@ -56,7 +56,9 @@ def test_the_past_is_whole_or_cannot_be_read(tmp_path: Path, policy: str) -> Non
         assert table.read(as_of=instants[2], partitions=["b"]).num_rows == 1
 
 
-def test_what_was_before_the_timeline_begins_is_judged_by_the_last_clean(tmp_path: Path) -> None:
+def test_what_was_before_the_timeline_begins_is_judged_by_the_plans_in_the_history(
+    tmp_path: Path,
+) -> None:
     instants, _ = made(tmp_path / "t", "commits")
     options = {**QUIET, **POLICIES["commits"]}
     options |= {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4"}
@@ -66,7 +68,7 @@ def test_what_was_before_the_timeline_begins_is_judged_by_the_last_clean(tmp_pat
             table.clean()
             table.archive()
         assert table.timeline[0].requested > instants[-1]
-        with pytest.raises(NotFound, match="what cleans have kept begins at"):
+        with pytest.raises(NotFound, match="belongs to the table as of"):
             table.read(as_of=instants[1])
         assert table.read().num_rows == 2
 

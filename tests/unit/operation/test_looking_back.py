@@ -8,7 +8,11 @@ import pytest
 
 import tidelock as tl
 from tests.unit.operation.model import TYPES, made, ordered, row, rows
+from tidelock.base.errors import NotFound
 from tidelock.operation.reads import snapshot_now
+from tidelock.store.contract import Create
+from tidelock.table.timeline.active import TIMELINE_FOLDER
+from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.tableservice.table import Table
 from tidelock.txn.draft import CommitDraft, CommitResult
 from tidelock.txn.transaction import Transaction
@@ -86,3 +90,90 @@ def test_a_savepoint_can_be_read_after_clean_and_archive(serviced: Table) -> Non
     later = table.latest_completion
     assert later is not None
     assert read(table, later) == rows(range(8), 11)
+
+
+def _overtaken_by(
+    table: Table, others: list[list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], str]:
+    """Let writes of others complete before one that began first; return their instants, and its."""
+    overtaking: list[str] = []
+    commit = Transaction.commit
+
+    def overtaken(transaction: Transaction, draft: CommitDraft, **more: object) -> CommitResult:
+        if not overtaking:
+            overtaking.append("")
+            overtaking[:] = [str(table.upsert(each).instant) for each in others]
+        return commit(transaction, draft, **more)  # type: ignore[arg-type]
+
+    slow = tl.Table(snapshot_now(table._store), options=BY_HAND)
+    monkeypatch.setattr(Transaction, "commit", overtaken)
+    late = str(slow.upsert([row(0, 3)]).instant)
+    monkeypatch.undo()
+    assert late < min(overtaking)
+    return overtaking, late
+
+
+@pytest.mark.parametrize("archives", [False, True])
+def test_a_moment_is_whole_or_refused_though_what_an_older_request_replaced_is_cleaned(
+    serviced: Table, archives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = serviced
+    merges = table.properties.type.value == "MERGE_ON_READ"
+    table.upsert(rows(range(3)))
+    moments, late = _overtaken_by(table, [[row(1, 2)], [row(1, 3)]], monkeypatch)
+    expected = [
+        [row(0), row(1, 2), row(2)],
+        [row(0), row(1, 3), row(2)],
+        [row(0, 3), row(1, 3), row(2)],
+    ]
+    for moment, then in zip([*moments, late], expected, strict=True):
+        assert read(table, moment) == then
+    for ts in range(4, 12 if archives else 5):
+        # Another partition is written, so that these stay what they are.
+        table.upsert([row(2, ts)])
+        if merges:
+            table.compact()
+        table.clean()
+        if archives:
+            table.archive()
+    for moment, then in zip([*moments, late], expected, strict=True):
+        try:
+            assert read(table, moment) == then
+        except NotFound:
+            continue
+    with pytest.raises(NotFound):
+        read(table, moments[0])
+
+
+def test_a_restore_to_a_savepoint_shows_what_was_archived_before_it(serviced: Table) -> None:
+    table = serviced
+    for ts in range(1, 8):
+        table.upsert([row(ts % 3, ts), row(ts + 10, ts)])
+    before = ordered(table.read().to_pylist())
+    table.savepoint()
+    table.upsert([row(0, 9)])
+    table.clean()
+    assert table.archive().instants > 0
+    table.restore(table.savepoints()[-1].instant, fence=True)
+    table.refresh()
+    assert ordered(table.read().to_pylist()) == before
+    table.insert_overwrite([row(0, 10)])
+    table.refresh()
+    left = [each for each in before if each["region"] != row(0)["region"]]
+    assert ordered(table.read().to_pylist()) == ordered([row(0, 10), *left])
+
+
+def test_what_is_archived_is_decided_though_a_file_that_announced_it_lands_late(
+    serviced: Table,
+) -> None:
+    table = serviced
+    merges = table.properties.type.value == "MERGE_ON_READ"
+    action = Action.DELTA_COMMIT if merges else Action.COMMIT
+    late = Instant(str(table.upsert([row(0)]).instant), action, State.INFLIGHT)
+    for ts in range(1, 9):
+        table.upsert([row(1, ts)])
+    assert table.archive().instants > 0
+    assert late.requested not in {each.requested for each in table.timeline}
+    table._store.put(f"{TIMELINE_FOLDER}/{late.file_name}", b"", Create())
+    table.refresh()
+    assert ordered(table.read().to_pylist()) == [row(0), row(1, 8)]

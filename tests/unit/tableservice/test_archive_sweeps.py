@@ -10,18 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tidelock.base.errors import OutcomeUnknown
 from tidelock.operation.reads import snapshot_now
 from tidelock.ops.validate.ledger import check_ledger
 from tidelock.ops.validate.validating import validate
 from tidelock.store.contract import Create
 from tidelock.store.local import LocalStore
 from tidelock.table.timeline.active import load_timeline
-from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.instant import Action, Instant
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.tableservice.archive import execute as archiving
 from tidelock.tableservice.table import Table
 from tidelock.testing.tablecrash.stops import OffClock
-from tidelock.txn import committing
+from tidelock.txn import beginning, committing
 from tidelock.txn.effects import Steps
 from tidelock.txn.heartbeat import heartbeat_key
 from tidelock.txn.publishing import CONTENT_FOLDER, write_checkpoint
@@ -138,6 +139,50 @@ def test_the_archive_waits_before_it_passes_what_was_taken_for_dead_just_now(tab
         store.put(late, b"late", Create())
         assert later.archive().instants == 0, "there is nothing to archive"
         assert store.head(late) is None, "and still it is swept"
+
+
+def archived_while_a_time_is_reserved(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str]:
+    """Archive while a writer has taken a time and announced nothing.
+
+    Return that time, and from which one on the ledger says that nothing is archived.
+    """
+    reserved: list[str] = []
+    true = beginning._announce
+
+    def slowly(instant: Instant, what: beginning.Announcement) -> Steps[bool]:
+        if not reserved:
+            reserved.append(instant.requested)
+            write_more(table)
+            table.clean()
+            table.archive()
+        return (yield from true(instant, what))
+
+    with Table.open(table.uri, options=OPTIONS) as slow, monkeypatch.context() as patch:
+        patch.setattr(beginning, "_announce", slowly)
+        slow.upsert(rows(50))
+    fold = table.writer().transactions.ledger.refresh()
+    return reserved[0], fold.archived
+
+
+def test_the_archive_does_not_pass_a_time_that_is_reserved_and_not_announced(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_more(table)
+    reserved, archived = archived_while_a_time_is_reserved(table, monkeypatch)
+    assert "" < archived <= reserved
+    table.refresh()
+    assert {row["v"] for row in table.read().to_pylist()} == {"v104"}
+
+
+def test_an_archive_that_ignores_reserved_times_is_caught(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving.Archiving, "_reserved", lambda _held, _fold: set())
+    write_more(table)
+    with pytest.raises(OutcomeUnknown, match="is archived"):
+        archived_while_a_time_is_reserved(table, monkeypatch)
 
 
 def age(store: LocalStore, instant: str) -> None:

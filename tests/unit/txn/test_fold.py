@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.txnsim.planted_services import what_is_complete_may_be_rolled_back
 from tests.unit.txn.bench import groups
 from tidelock.base.errors import InvariantBroken
 from tidelock.table.timeline.instant import Action, format_time
@@ -68,6 +69,14 @@ def test_what_was_rolled_back_is_never_committed_and_the_other_way_round() -> No
     assert lawful(commit(A), folded(Rollback(A))) is not None
     assert lawful(Rollback(A), folded(commit(A))) is not None
     assert lawful(Rollback(A), folded(Rollback(A))) is not None
+
+
+def test_rules_by_which_what_is_complete_may_be_rolled_back_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    what_is_complete_may_be_rolled_back(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_what_was_rolled_back_is_never_committed_and_the_other_way_round()
 
 
 def test_what_is_archived_is_decided() -> None:

@@ -10,13 +10,15 @@ from tidelock.base.errors import Conflict, HoldingLost, InvalidInput, StoreUnrea
 from tidelock.store.contract import Create
 from tidelock.table.markers import IoType, Marker
 from tidelock.table.naming import WriteToken, base_name
-from tidelock.table.timeline.active import load_timeline
+from tidelock.table.timeline.active import TIMELINE_FOLDER, load_timeline
 from tidelock.table.timeline.container import encode
-from tidelock.table.timeline.instant import Action, State
+from tidelock.table.timeline.instant import Action, Instant, State
 from tidelock.table.timeline.metadata import OperationType
+from tidelock.txn import beginning
+from tidelock.txn.beginning import Announcement
 from tidelock.txn.content import Stored
 from tidelock.txn.draft import Committed, Overtaken
-from tidelock.txn.effects import Delete, Get, Head, List, Put
+from tidelock.txn.effects import Delete, Get, Head, List, Put, Steps
 from tidelock.txn.entry import Commit
 from tidelock.txn.heartbeat import heartbeat_key, pulse_of
 from tidelock.txn.transaction import Phase
@@ -81,6 +83,31 @@ def test_a_time_whose_heartbeat_is_gone_is_not_given_again() -> None:
     done = bench.commit_one(other, "a")
     late = stale.begin(Action.REPLACE_COMMIT, OperationType.INSERT_OVERWRITE, base=base)
     assert late.instant > done.completion
+
+
+def test_a_time_that_others_gave_up_meanwhile_is_rolled_back_in_the_ledger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of it may land late: nobody is to wait for a writer that is not there."""
+    bench = Bench()
+    slow, other = bench.writer(), bench.writer()
+    announce, given_up = beginning._announce, list[Instant]()
+
+    def slowly(instant: Instant, what: Announcement) -> Steps[bool]:
+        if not given_up:
+            given_up.append(instant)
+            bench.clock.sleep_ms(what.beat.interval_ms)
+            bench.store.delete(heartbeat_key(instant.requested))
+        return (yield from announce(instant, what))
+
+    monkeypatch.setattr(beginning, "_announce", slowly)
+    begun = bench.begin(slow)
+    (late,) = given_up
+    assert begun.instant > late.requested
+    assert late.requested in other.ledger.refresh().void
+    bench.store.put(f"{TIMELINE_FOLDER}/{late.started().file_name}", b"", Create())
+    assert isinstance(begun.commit(draft(created=("a",))), Committed)
+    bench.commit_one(other, "b")
 
 
 def test_an_attempt_is_unlike_any_other() -> None:

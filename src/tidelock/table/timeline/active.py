@@ -103,18 +103,13 @@ class ActiveTimeline:
         """The first write of the timeline: what is older has been archived.
 
         A savepoint keeps its commit on the timeline while later ones are archived, so commits with
-        savepoints do not count. Cleans and rollbacks are archived at a pace of their own and do
-        not count either.
+        savepoints do not count, unless there are no others: a restore leaves no later ones. Cleans
+        and rollbacks are archived at a pace of their own and do not count either.
         """
         kept = {instant.requested for instant in self.completed(Action.SAVEPOINT)}
-        return next(
-            (
-                instant.requested
-                for instant in self.instants
-                if instant.action.writes_data and instant.requested not in kept
-            ),
-            None,
-        )
+        writes = [instant.requested for instant in self.instants if instant.action.writes_data]
+        others = [requested for requested in writes if requested not in kept]
+        return next(iter([*others, *reversed(writes)]), None)
 
     def states(self, instant: Instant) -> tuple[Instant, ...]:
         """Return every state file of one action, in order."""

@@ -97,6 +97,10 @@ class Member:
             except Conflict as error:
                 self._journal.note("refused", step=step, says=str(error))
             except TidelockError as error:
+                if isinstance(error, InvalidInput) and deed.verb == "delete_partition":
+                    self._journal.note("refused", step=step, says=str(error))
+                    unfinished, step = False, step + 1  # there is no such partition
+                    continue
                 self._journal.note("failed", step=step, says=f"{type(error).__name__}: {error}")
                 self._clock.sleep_ms(_AFTER_FAILURE_MS)
                 unfinished = is_wanted()
@@ -215,21 +219,22 @@ class Member:
     def _look(self, table: Table, since: str | None) -> str | None:
         """Read the table, what has changed, and what it was at some moment; return where it is."""
         table.refresh()
+        rows = table.read().to_pylist()
+        # A read looks again when what it has seen of the table was taken back meanwhile.
         until = table.latest_completion
         if until is None:
             return None
-        rows = table.read().to_pylist()
         facts: dict[str, Any] = {"until": until, "rows": rows}
-        if since is not None and since < until:
-            try:
-                facts |= {"since": since, "changed": table.changes(since, until).to_pylist()}
-            except NotFound as error:
-                self._journal.note("late", says=str(error))
         past = [i for i in table.timeline if i.is_completed and i.action.writes_data]
         chosen = self._draw.choice(past)
         try:
+            if since is not None and since < until:
+                changed = table.changes(since, until).to_pylist()
+                if table.latest_completion == until:
+                    facts |= {"since": since, "changed": changed}
             then = table.read(as_of=chosen.requested).to_pylist()
-            facts |= {"as_of": chosen.requested, "completed": chosen.completion, "then": then}
+            if table.latest_completion == until:
+                facts |= {"as_of": chosen.requested, "completed": chosen.completion, "then": then}
         except (NotFound, InvalidInput) as error:
             self._journal.note("late", says=str(error))
         self._journal.note("read", **facts)

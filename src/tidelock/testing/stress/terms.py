@@ -94,6 +94,7 @@ class Kind:
             "hoodie.keep.max.commits": "12",
             "hoodie.compact.inline.max.delta.commits": "3",
             "hoodie.log.compaction.blocks.threshold": "3",
+            "hoodie.write.set.null.for.missing.columns": "true",
             **buckets,
         }
 

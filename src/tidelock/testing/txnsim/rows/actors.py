@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
-from tidelock.base.errors import Conflict, NotFound, OutcomeUnknown, TidelockError
+from tidelock.base.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    TidelockError,
+)
 from tidelock.base.ids import SeededIds
 from tidelock.engine import local, local_write, service
 from tidelock.engine.local import LocalEngine
@@ -187,10 +193,10 @@ class RowWriter(RowProcess):
         self.idle = True
 
     def _work(self, told: Told) -> None:
-        healthy = 0
+        job, healthy = self.truth.jobs[told.write], 0
         while healthy < ROUNDS_MAX:
             try:
-                report = self.write(self.truth.jobs[told.write])
+                report = self.write(job)
             except OutcomeUnknown as error:
                 self.world.say(self.name, f"{told.write} is unknown: {error}")
                 told.doubted |= set(told.instants) - told.failed
@@ -199,6 +205,9 @@ class RowWriter(RowProcess):
                 self.world.say(self.name, f"{told.write}: {type(error).__name__}: {error}")
                 for instant in told.instants:
                     self.truth.fail(told, instant)
+                if isinstance(error, InvalidInput) and job.op is Op.DELETE_PARTITION:
+                    told.doubted.add("")  # there is no such partition
+                    return
                 healthy += self.world.healed
                 self.sleep_ms((1_000 if self.world.healed else 100) * self.world.random())
                 if isinstance(error, Conflict):

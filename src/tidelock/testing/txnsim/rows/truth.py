@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tidelock.store.memory import MemoryStore
+from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import Action
 from tidelock.testing.txnsim.rows.oracle import Table
 from tidelock.testing.txnsim.rows.terms import Job, Terms
@@ -57,8 +58,14 @@ class RowTruth(Truth):
     """Commits of somebody without a ledger: after how many entries, and when each completed."""
 
     def shown(self) -> int:
-        """Return the position up to which every commit is on the timeline."""
+        """Return the position up to which every commit is on the timeline, and every undo is done.
+
+        What is taken back may show until then.
+        """
         hidden = [at for instant, at in self.position.items() if instant not in self.published]
+        done = {entry.fact.instant for entry in self.ledger if isinstance(entry.fact, Commit)}
+        undos = (entry for entry in self.ledger if isinstance(entry.fact, Undo))
+        hidden += [entry.position for entry in undos if entry.time not in done]
         return min(hidden) - 1 if hidden else len(self.ledger)
 
     def job_of(self, instant: str) -> Job | None:
@@ -128,10 +135,16 @@ class RowStore(WatchedStore):
         return f"{self.uri}#{self._number}"
 
     def without_ledger(self) -> MemoryStore:
-        """Return a store of its own with the table as somebody sees it who knows no ledger."""
+        """Return a store of its own with the table as somebody sees it who knows no ledger.
+
+        What failed writes left on the timeline is gone: such a one rolls it back before it writes.
+        """
+        failed = tuple(f"{TIMELINE_FOLDER}/{instant}." for instant in self.rows.void)
         others = MemoryStore("txnsim", clock=self._clock)
         others._objects = {  # noqa: SLF001
-            key: stored for key, stored in self._objects.items() if not key.startswith(_OURS)
+            key: stored
+            for key, stored in self._objects.items()
+            if not key.startswith((_OURS, *failed))
         }
         others._writes = self._writes  # noqa: SLF001
         return others
