@@ -216,8 +216,10 @@ def test_an_instant_of_another_time_zone_is_found(
             yield ObjectMeta(meta.key, meta.size_bytes, meta.version, at)
 
     monkeypatch.setattr(table.store, "list", with_times)
-    finding = only(validate(table.store))
+    (finding,) = validate(table.store).findings
     assert (finding.check, finding.object) == ("time zone", other)
+    # Behind, it still is the latest by its name; ahead, it is older than what was written after it.
+    assert finding.severity is (Severity.WARNING if hours < 0 else Severity.PROBLEM)
     assert f"{abs(hours):g} hours {'behind' if hours < 0 else 'ahead of'}" in finding.what
 
 

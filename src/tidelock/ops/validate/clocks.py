@@ -68,9 +68,7 @@ def _is_out_of_order(file: TimelineFile, files: Sequence[TimelineFile]) -> bool:
         return False
     for other in files:
         theirs = _times(other)
-        if theirs is None or theirs[0] == mine[0] or abs(theirs[1] - mine[1]) <= _EXACT_MS:
-            continue
-        if (theirs[0] < mine[0]) != (theirs[1] < mine[1]):
+        if theirs is not None and (theirs[0] - mine[0]) * (theirs[1] - mine[1]) < 0:
             return True
     return False
 
