@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelock as tl
 from tests.unit.operation.model import INDEXES, LAYOUTS, TYPES, Model, Row, held, made, row
+from tidelock.base.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,14 @@ def do(table: tl.Table, model: Model, verb: str, batch: list[Row]) -> None:
             model.empty()
             model.upsert(single)
         case "delete partition" if model.partition_by:
-            table.delete_partition(regions)
-            model.empty(regions)
+            there = {piece.partition for piece in table.files()}
+            known = [region for region in regions if region in there]
+            if known != regions:
+                with pytest.raises(InvalidInput, match="has no partition"):
+                    table.delete_partition(regions)
+            if known:
+                table.delete_partition(known)
+                model.empty(known)
 
 
 @settings(max_examples=40)

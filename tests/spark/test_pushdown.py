@@ -34,8 +34,9 @@ def uri(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     tl.enable(spark)
     monkeypatch.setattr(merged, "SLICES_MIN", 1)
     place = str(tmp_path / "t")
+    nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
     with tl.Table.create(
-        place, SCHEMA, key="id", partition_by="day", type="MERGE_ON_READ"
+        place, SCHEMA, key="id", partition_by="day", type="MERGE_ON_READ", options=nulls
     ) as table:
         days = [f"d{number % 3}" for number in range(30)]
         table.upsert([{"id": i, "day": day, "n": i, "x": i / 2} for i, day in enumerate(days)])
