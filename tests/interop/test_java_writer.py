@@ -224,8 +224,7 @@ def test_a_java_client_that_stamps_times_of_its_own_zone_is_noticed(
     patient = Patient(store, load_properties(store), {}, SystemClock(), SystemIds())
     said = [each.says for each in examine_table(patient).findings if each.about == "time zone"]
     store.close()
-    assert len(said) == 1
-    assert "another time zone" in said[0]
+    assert any("another time zone" in each for each in said)
 
 
 @pytest.mark.parametrize("table_type", TYPES)
