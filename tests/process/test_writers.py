@@ -84,13 +84,16 @@ def test_the_table_equals_the_merge_one_after_the_other(
         assert [i for i in table.timeline if not i.is_completed and i.action.writes_data] == []
 
 
-def test_without_blocking_nobody_starts_over_and_event_time_decides(tmp_path: Path) -> None:
+def test_without_blocking_event_time_decides_and_only_ties_are_written_again(
+    tmp_path: Path,
+) -> None:
     uri = tmp_path / "table"
     tl.Table.create(
         str(uri), SCHEMA, key="id", ordering="ts", type="MERGE_ON_READ", options=NONBLOCKING
     ).close()
     said = told(uri, NONBLOCKING)
-    assert sum(each["rebases"] for each in said) == 0
+    # Batches of the same number tie with each other, once for each pair at most.
+    assert sum(each["rebases"] for each in said) <= WRITERS * (WRITERS - 1) * BATCHES
     with tl.Table.open(str(uri)) as table:
         found = {row["id"]: row["ts"] for row in table.read().to_pylist()}
     last = {f"hot-{key}": BATCHES - 1 for key in range(6)}
