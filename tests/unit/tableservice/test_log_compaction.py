@@ -47,7 +47,7 @@ def made(place: Path, ordering: str | None = None, **more: str) -> Table:
     table.upsert(rows(1, 2, 3, ts=11, v="a"))
     table.upsert(rows(2, 4, ts=5, v="old"))
     table.delete(rows(3, 5))
-    table.upsert(rows(5, ts=3, v="again"))
+    table.upsert(rows(5, ts=10, v="again"))
     table.delete(rows(6))
     table.upsert(rows(7, 8, ts=12, v="b"))
     table.upsert(rows(7, ts=13, v="c"))
@@ -107,9 +107,10 @@ def test_later_writes_and_services_build_on_it(tmp_path: Path, ordering: str | N
     with made(tmp_path / "t", ordering) as table, made(tmp_path / "plain", ordering) as plain:
         table.log_compact()
         for each in (table, plain):
-            each.upsert(rows(1, 6, ts=1, v="late"))
+            # A row below the one that was deleted would be merged into a base file.
+            each.upsert(rows(1, ts=1, v="late"))
             each.delete(rows(7))
-            each.upsert(rows(3, 7, ts=2, v="revived"))
+            each.upsert(rows(3, 6, 7, ts=14, v="revived"))
             for _ in range(4):
                 each.upsert(rows(11, ts=40, v="z"))
         second = table.log_compact()
