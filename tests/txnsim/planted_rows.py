@@ -118,7 +118,7 @@ def tokens_of_another_counter_are_compared(patch: Patch) -> None:
 
 
 def roll_backs_are_forgotten_by_the_clock(patch: Patch) -> None:
-    """After seven days, and readers ask nobody."""
+    """After seven days, and readers ask nobody. Too rare for schedules; it has a test of its own."""
     true = TableSnapshot._with_history
 
     def forgotten(held: Archiving, now: fold.Fold, _archive: Any) -> str:
@@ -204,23 +204,6 @@ PLANTS = (
         ("liveness",),
         terms={"restarts": True},
         where=lambda plan: plan.lease_ms > 0,
-    ),
-    Plant(
-        roll_backs_are_forgotten_by_the_clock,
-        ("R1", "R3", "R4", "R5", "R6"),
-        ops=(Op.UPSERT, Op.INSERT),
-        terms={
-            "merges": False,
-            "index": "SIMPLE",
-            "mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-            "small_files": False,
-            "services": ((Work.ARCHIVE,) * 40,),
-            "retained": 1,
-            "ahead": True,
-            "late_ms": 40_000.0,
-        },
-        within=150,
-        needs=(Fault.DELAYED,),
     ),
     Plant(
         nobody_looks_for_commits_without_an_entry,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.txnsim.planted_rows import roll_backs_are_forgotten_by_the_clock
 from tidelock.base.errors import OutcomeUnknown
 from tidelock.operation.reads import snapshot_now
 from tidelock.ops.validate.ledger import check_ledger
@@ -183,6 +184,16 @@ def test_an_archive_that_ignores_reserved_times_is_caught(
     write_more(table)
     with pytest.raises(OutcomeUnknown, match="is archived"):
         archived_while_a_time_is_reserved(table, monkeypatch)
+
+
+def test_roll_backs_that_a_clock_forgets_are_caught(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roll_backs_are_forgotten_by_the_clock(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_what_a_rolled_back_write_leaves_late_is_never_a_row_whatever_clocks_say(
+            table, monkeypatch, archiving.VOID_KEPT
+        )
 
 
 def age(store: LocalStore, instant: str) -> None:
