@@ -118,7 +118,7 @@ def tokens_of_another_counter_are_compared(patch: Patch) -> None:
 
 
 def roll_backs_are_forgotten_by_the_clock(patch: Patch) -> None:
-    """After seven days, and readers ask nobody. Too rare for schedules; it has a test of its own."""
+    """After seven days, and readers ask nobody. Too rare here: it has its own test."""
     true = TableSnapshot._with_history
 
     def forgotten(held: Archiving, now: fold.Fold, _archive: Any) -> str:
