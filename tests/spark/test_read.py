@@ -80,7 +80,7 @@ def test_slices_with_log_files_are_merged_in_the_workers(
 def test_files_from_before_a_type_grew_are_widened_as_the_kernel_does_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with made(tmp_path) as table:
+    with made(tmp_path, **{"hoodie.write.set.null.for.missing.columns": "true"}) as table:
         wider = pa.table({"id": ["d"], "day": ["d2"], "n": pa.array([2**40]), "more": ["new"]})
         table.upsert(wider)
         frame = table.to_spark(spark)
