@@ -1,7 +1,7 @@
 """Each rule of conflict that is taken away makes an interleaving wrong, which is right with it.
 
-A case for a rule is the plainest that was found by running drawn cases without the rule. Rules that
-are not here are second lines: without them something else keeps the rows of these tables right.
+A case for a rule is the plainest that was found by running drawn cases without the rule. For the
+rules that are not here no such case was found.
 """
 
 from __future__ import annotations
