@@ -16,7 +16,7 @@ from typing import Final
 from tidelock.base.errors import InvalidInput
 from tidelock.table.filegroup.slice import BaseFile, LogFile
 
-_BASE: Final = re.compile(r"([^_.]+)_([^_.]+)_(\d+)\.parquet", re.ASCII)
+_BASE: Final = re.compile(r"([^_.]+)_([^_.]+)_(\d+)\.(parquet|hfile)", re.ASCII)
 # Hudi's Java readers skip a log file whose token is not three numbers, so it is skipped here too.
 _LOG: Final = re.compile(r"\.([^._]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII)
 _TOKEN: Final = re.compile(r"(\d+)-(\d+)-(\d+)", re.ASCII)
@@ -64,10 +64,15 @@ def log_name(
     return f".{_checked_id(group)}_{_checked_time(instant)}.log.{version}_{token}{suffix}"
 
 
-def data_file(partition: str, name: str, size_bytes: int) -> BaseFile | LogFile | None:
-    """Return what the file `name` of a partition is; None if it is no data file."""
-    if found := _BASE.fullmatch(name):
-        group, token, instant = found.groups()
+def data_file(
+    partition: str, name: str, size_bytes: int, extension: str = "parquet"
+) -> BaseFile | LogFile | None:
+    """Return what the file `name` of a partition is; None if it is no data file.
+
+    `extension` is that of base files: the metadata table has `hfile`.
+    """
+    if (found := _BASE.fullmatch(name)) and found[4] == extension:
+        group, token, instant, _ = found.groups()
         return BaseFile(partition, name, group, token, instant, size_bytes)
     if found := _LOG.fullmatch(name):
         group, instant, version, token, suffix = found.groups()

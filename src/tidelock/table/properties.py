@@ -42,6 +42,8 @@ BOOTSTRAP_PATH: Final = "hoodie.bootstrap.base.path"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+METADATA_FOLDER: Final = ".hoodie/metadata"
+"""The base path of Hudi's metadata table, below that of its table."""
 
 MERGE_PREFIX: Final = "hoodie.record.merge.property."
 """Since version 9 settings of the merge are table properties below this prefix."""

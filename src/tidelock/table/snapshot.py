@@ -238,10 +238,17 @@ class TableSnapshot:
         return self._visibility.replaced
 
     def groups(
-        self, partitions: Collection[str] | None = None, *, with_replaced: bool = False
+        self,
+        partitions: Collection[str] | None = None,
+        *,
+        with_replaced: bool = False,
+        files: Collection[DataFile] | None = None,
     ) -> tuple[FileGroup, ...]:
-        """Return the file groups with all their slices; replaced ones only if asked for."""
-        groups, seen = self._groups(partitions)
+        """Return the file groups with all their slices; replaced ones only if asked for.
+
+        `files` are taken for those of the table instead of what its folders have.
+        """
+        groups, seen = self._groups(partitions, files=files)
         return tuple(g for g in groups if with_replaced or not seen.hides(g.group_id, None))
 
     def slices_between(
@@ -388,9 +395,10 @@ class TableSnapshot:
         *,
         until: str | None = None,
         deleted: Collection[DataFile] = (),
+        files: Collection[DataFile] | None = None,
     ) -> tuple[tuple[FileGroup, ...], Visibility]:
         """Return the file groups, and what is seen of them, by the completion time `until`."""
-        files = self._listed(partitions)
+        files = self._listed(partitions) if files is None else files
         if deleted:
             there = {file.key for file in files}
             files = (*files, *(file for file in deleted if file.key not in there))

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from tidelock.base.clock import Now
 from tidelock.base.errors import Conflict, Unsupported
 from tidelock.store.contract import ObjectMeta, ObjectStore, StoredObject
 from tidelock.store.readback import Patience
 from tidelock.table.properties import (
+    METADATA_FOLDER,
     METADATA_INFLIGHT,
     METADATA_PARTITIONS,
     TIMEZONE,
@@ -37,8 +37,6 @@ from tidelock.txn.config import (
     TxnSettings,
 )
 from tidelock.txn.effects import Get, List, ReadClock, Steps
-
-METADATA_FOLDER: Final = ".hoodie/metadata/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class Preconditions:
         if changes:
             self.properties = update_properties(store, changes, patience=patience)
             self._version = ""
-        for meta in tuple(store.list(METADATA_FOLDER)) if metadata else ():
+        for meta in tuple(store.list(f"{METADATA_FOLDER}/")) if metadata else ():
             store.delete(meta.key)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tidelock.base.errors import DataCorrupt, Unsupported
 from tidelock.table.logfile.block import Block, BlockType, Header
@@ -11,8 +11,16 @@ _DATA = (BlockType.AVRO, BlockType.PARQUET, BlockType.DELETE)
 _ROLLBACK = "0"
 
 
-def counting(blocks: Iterable[Block], *, as_of: str | None, where: str) -> list[Block]:
+def counting(
+    blocks: Iterable[Block],
+    *,
+    as_of: str | None,
+    where: str,
+    kinds: Collection[BlockType] = _DATA,
+) -> list[Block]:
     """Return the blocks to merge, oldest first, out of the blocks of a slice in log order.
+
+    `kinds` are those that the table has: the metadata table has others than data tables.
 
     Left out are blocks of instants after `as_of`, blocks that a later command rolled back, and
     blocks that a log compaction replaced: its own block takes the place of the newest of them.
@@ -23,8 +31,9 @@ def counting(blocks: Iterable[Block], *, as_of: str | None, where: str) -> list[
     for block in blocks:
         if block.type == BlockType.COMMAND:
             _roll_back(block, by_instant, where)
-        elif block.type not in _DATA:
-            raise Unsupported(f"{where}: a {block.type.name} block is not part of a data table")
+        elif block.type not in kinds:
+            expected = ", ".join(kind.name for kind in kinds)
+            raise Unsupported(f"{where}: found a block of type {block.type.name}, not {expected}")
         elif not block.instant:
             raise DataCorrupt(f"{where}: a {block.type.name} block names no instant")
         elif as_of is None or block.instant <= as_of:

@@ -1,0 +1,1 @@
+"""Hudi's metadata table, a table in `.hoodie/metadata` from which Hudi's readers list files."""
