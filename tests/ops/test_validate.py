@@ -496,20 +496,6 @@ def test_a_file_group_that_was_replaced_may_be_gone() -> None:
     assert (finding.severity, finding.object) == (WARNING, base("h-0", 3, "q"))
 
 
-def test_a_metadata_table_that_misses_a_write_is_found() -> None:
-    table = sound_table()
-    values = {**table.properties.values, "hoodie.table.metadata.partitions": "files"}
-    lines = "".join(f"{key}={value}\n" for key, value in values.items())
-    table.put(".hoodie/hoodie.properties", lines.encode())
-    for at, done in ((1, 2), (3, 4)):
-        table.put(f".hoodie/metadata/.hoodie/timeline/{time(at)}_{time(done)}.deltacommit")
-    (finding,) = validate(table.store).findings
-    assert (finding.check, finding.severity) == ("metadata table", PROBLEM)
-    assert time(5) in finding.what
-    table.put(f".hoodie/metadata/.hoodie/timeline/{time(5)}_{time(6)}.deltacommit")
-    assert validate(table.store).findings == ()
-
-
 def test_without_rows_no_data_file_is_read() -> None:
     table = sound_table()
     table.put(BASE, b"x" * len(table.body(BASE)))

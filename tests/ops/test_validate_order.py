@@ -25,8 +25,6 @@ from tidelock.table.schema.meta import with_meta
 from tidelock.table.timeline.container import encode
 from tidelock.table.timeline.instant import Action, Instant, State, parse_time
 from tidelock.table.timeline.metadata import (
-    CleanMetadata,
-    CleanPartition,
     CompactionOperation,
     CompactionPlan,
     OperationType,
@@ -175,26 +173,6 @@ def test_a_deleted_key_that_came_again_in_another_group_is_sound() -> None:
     deleted(table, 7, 8, "b")
     body = parquet(rows(9, "b", file=base("k-0", 9).rpartition("/")[2]))
     table.write(9, 10, {base("k-0", 9): body}, OperationType.UPSERT)
-    assert validate(table.store).findings == ()
-
-
-def test_a_metadata_table_that_misses_a_clean_is_found() -> None:
-    table = sound_table()
-    values = {**table.properties.values, "hoodie.table.metadata.partitions": "files"}
-    table.put(KEY, "".join(f"{key}={value}\n" for key, value in values.items()).encode())
-    rewritten(table, 7, 8, "abc")
-    for at, done in ((1, 2), (3, 4), (5, 6), (7, 8)):
-        table.put(f".hoodie/metadata/.hoodie/timeline/{time(at)}_{time(done)}.deltacommit")
-    gone = (base("g-0", 1), log("g-0", 5))
-    table.remove(*gone)
-    cleaned = CleanPartition("p", "KEEP_LATEST_COMMITS", gone, gone)
-    clean = CleanMetadata(time(11), 1, 2, time(7), partition_metadata={"p": cleaned})
-    table.put(f".hoodie/timeline/{time(11)}.clean.requested", b"")
-    table.put(f".hoodie/timeline/{time(11)}_{time(12)}.clean", encode(clean))
-    finding = only(validate(table.store))
-    assert finding.check == "metadata table"
-    assert f"clean {time(11)}" in finding.what
-    table.put(f".hoodie/metadata/.hoodie/timeline/{time(11)}_{time(12)}.deltacommit")
     assert validate(table.store).findings == ()
 
 

@@ -43,8 +43,10 @@ class Record:
     """What the completed actions of the timeline say about files."""
 
     named: tuple[NamedFile, ...] = ()
-    removed: frozenset[str] = frozenset()
-    """Names, without folders, of files that a clean, rollback or restore removed."""
+    removed: Mapping[str, str] = field(default_factory=dict)
+    """Names, without folders, of files that an action removed, and which: `clean <time>`."""
+    removing: frozenset[str] = frozenset()
+    """Names of files that a pending clean is to remove, and may have."""
     replaced: frozenset[GroupId] = frozenset()
     completed: frozenset[str] = frozenset()
     """Request times of completed writes on the timeline."""
@@ -58,8 +60,6 @@ class Record:
     completions: Mapping[str, str] = field(default_factory=dict)
     """The completion time of each completed write, by its request time."""
     overwrites: tuple[Overwritten, ...] = ()
-    cleaned: frozenset[str] = frozenset()
-    """Request times of completed cleans that deleted files."""
 
 
 def check_files(record: Record, listed: Sequence[DataFile]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What writers and updates left beside the rows: backups, side files, markers, a stale index."""
+"""What writers and updates left beside the rows: backups, side files, markers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from collections.abc import Iterator
 
 from tidelock.ops.validate.files import Record
 from tidelock.ops.validate.findings import Finding, problem, warning
-from tidelock.ops.validate.timeline import timeline_file
 from tidelock.store.contract import ObjectStore
 from tidelock.table.markers import TEMP_FOLDER
-from tidelock.table.properties import TableProperties
 from tidelock.table.properties_file import BACKUP_KEY, KEY
 
 _SIDE_FILE = ".hoodie/.hoodie.properties.crc"
-_METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline/"
 _HEARTBEATS = ".hoodie/.heartbeat/"
-_WITHOUT = (
-    "delete the metadata table: empty hoodie.table.metadata.partitions first, then delete"
-    " .hoodie/metadata"
-)
 
 
 def check_properties_files(store: ObjectStore) -> Iterator[Finding]:
@@ -71,42 +64,3 @@ def check_leftovers(store: ObjectStore, record: Record) -> Iterator[Finding]:
             "the heartbeat of a completed write",
             "its writer died while it was tidying up; it may be deleted",
         )
-
-
-def check_metadata_table(
-    store: ObjectStore, properties: TableProperties, record: Record
-) -> Iterator[Finding]:
-    """Look whether Hudi's metadata table knows every write: readers list files from it alone."""
-    if not properties.has_metadata_table:
-        return
-    files = [timeline_file(meta) for meta in store.list(_METADATA_TIMELINE)]
-    instants = [file.instant for file in files if file.instant is not None]
-    done = {instant.requested for instant in instants if instant.is_completed}
-    # Building it takes instants of its own, whose times are no dates.
-    since = min((time for time in done if not time.startswith("0000")), default=None)
-    if not files:
-        # Readers fall back to listing folders when it is gone.
-        yield warning(
-            "metadata table",
-            ".hoodie/metadata",
-            "the properties say that there is one, but it is missing",
-            "the next Java writer builds it again",
-        )
-    for requested in sorted(record.cleaned):
-        if since is not None and requested > since and requested not in done:
-            yield problem(
-                "metadata table",
-                ".hoodie/metadata",
-                f"it does not know the clean {requested}; readers that list files from it look for"
-                " files that are gone",
-                _WITHOUT,
-            )
-    for requested in sorted(record.completed):
-        if since is not None and requested > since and requested not in done:
-            yield problem(
-                "metadata table",
-                ".hoodie/metadata",
-                f"it does not know the write {requested}; readers that list files from it do not"
-                " see that write",
-                _WITHOUT,
-            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,7 @@ from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, State, furthest
 from tidelock.table.timeline.metadata import (
     CONTENT,
+    CleanerPlan,
     CleanMetadata,
     CommitMetadata,
     OperationType,
@@ -33,12 +34,12 @@ class _Gathered:
     """A record under construction."""
 
     named: list[NamedFile] = field(default_factory=list)
-    removed: set[str] = field(default_factory=set)
+    removed: dict[str, str] = field(default_factory=dict)
+    removing: set[str] = field(default_factory=set)
     replaced: set[tuple[str, str]] = field(default_factory=set)
     rolled_back: dict[str, str] = field(default_factory=dict)
     """Instants that a rollback names, and when the last one completed."""
     operations: dict[str, str] = field(default_factory=dict)
-    cleaned: set[str] = field(default_factory=set)
     overwrites: list[Overwritten] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -55,11 +56,14 @@ def read_record(
             content = _content(store, keys[state], state, gathered)
             if content is not None and state.is_completed:
                 _gather(gathered, instant, content)
+            elif isinstance(content, CleanerPlan):
+                gathered.removing.update(_planned(content))
     done = [i for i in instants if i.is_completed and i.action.writes_data]
     gathered.findings += _undone(gathered, done, keys)
     record = Record(
         named=tuple(gathered.named),
-        removed=frozenset(gathered.removed),
+        removed=gathered.removed,
+        removing=frozenset(gathered.removing),
         replaced=frozenset(gathered.replaced),
         completed=frozenset(i.requested for i in done),
         pending=frozenset(
@@ -70,7 +74,6 @@ def read_record(
         operations=gathered.operations,
         completions={i.requested: i.completion for i in done if i.completion},
         overwrites=tuple(gathered.overwrites),
-        cleaned=frozenset(gathered.cleaned),
     )
     return record, tuple(gathered.findings)
 
@@ -116,14 +119,14 @@ def _gather(gathered: _Gathered, instant: Instant, content: TimelineRecord) -> N
                     gathered.replaced.update((partition, group) for group in groups)
                 gathered.overwrites += _overwritten(instant, content)
         case CleanMetadata():
-            _gather_clean(gathered, content, instant.requested)
+            _gather_clean(gathered, content, instant)
         case RollbackMetadata():
-            _gather_rollback(gathered, content, instant.completion)
+            _gather_rollback(gathered, content, instant)
         case RestoreMetadata():
             for rollbacks in content.hoodie_restore_metadata.values():
                 for rollback in rollbacks:
                     if rollback is not None:
-                        _gather_rollback(gathered, rollback, instant.completion)
+                        _gather_rollback(gathered, rollback, instant)
         case _:
             pass
 
@@ -142,19 +145,30 @@ def _overwritten(instant: Instant, content: ReplaceCommitMetadata) -> Iterator[O
             return
 
 
-def _gather_clean(gathered: _Gathered, clean: CleanMetadata, requested: str) -> None:
+def _gather_clean(gathered: _Gathered, clean: CleanMetadata, by: Instant) -> None:
     for cleaned in clean.partition_metadata.values():
-        gathered.removed.update(map(_name, cleaned.delete_path_patterns))
-        gathered.removed.update(map(_name, cleaned.success_delete_files))
-        if cleaned.success_delete_files:
-            gathered.cleaned.add(requested)
+        paths = (*cleaned.delete_path_patterns, *cleaned.success_delete_files)
+        _gather_removed(gathered, paths, by)
 
 
-def _gather_rollback(gathered: _Gathered, rollback: RollbackMetadata, done: str) -> None:
+def _gather_rollback(gathered: _Gathered, rollback: RollbackMetadata, by: Instant) -> None:
     for instant in rollback.commits_rollback:
-        gathered.rolled_back[instant] = max(done, gathered.rolled_back.get(instant, ""))
+        done = max(by.completion, gathered.rolled_back.get(instant, ""))
+        gathered.rolled_back[instant] = done
     for partition in rollback.partition_metadata.values():
-        gathered.removed.update(map(_name, partition.success_delete_files))
+        _gather_removed(gathered, partition.success_delete_files, by)
+
+
+def _gather_removed(gathered: _Gathered, paths: Iterable[str], by: Instant) -> None:
+    gathered.removed.update((_name(path), f"{by.action} {by.requested}") for path in paths)
+
+
+def _planned(plan: CleanerPlan) -> Iterator[str]:
+    """Yield the names of the files that a clean is to delete."""
+    for names in (plan.files_to_be_deleted_per_partition or {}).values():
+        yield from map(_name, names)
+    for files in (plan.file_paths_to_be_deleted_per_partition or {}).values():
+        yield from (_name(file.file_path or "") for file in files)
 
 
 def _named(instant: Instant, partition: str, stat: WriteStat) -> NamedFile:

@@ -24,6 +24,7 @@ from tidelock.ops.validate import (
     folders,
     leftovers,
     logs,
+    metadata_table,
     order,
     rows,
     timeline,
@@ -37,6 +38,7 @@ from tidelock.table.filegroup.listing import list_files
 from tidelock.table.filegroup.slice import FileSlice, LogFile
 from tidelock.table.filegroup.view import DataFile
 from tidelock.table.keys import KeyRule
+from tidelock.table.metadatatable.reader import TIMELINE as METADATA_TIMELINE
 from tidelock.table.properties import KeyGenerator, MergeMode, TableProperties
 from tidelock.table.properties_file import KEY, load_properties
 from tidelock.table.schema.meta import RECORD_KEY
@@ -87,7 +89,8 @@ def validate(
 
 def _moment(store: ObjectStore) -> tuple[str, ...]:
     """Return what tells whether anything happened to a table."""
-    return tuple(meta.key for meta in store.list(f"{TIMELINE_FOLDER}/"))
+    folders = (TIMELINE_FOLDER, METADATA_TIMELINE)
+    return tuple(meta.key for folder in folders for meta in store.list(f"{folder}/"))
 
 
 def _findings(
@@ -127,7 +130,7 @@ def _findings(
     yield from clocks.check_zones(instants, is_utc=properties.is_utc, has_ledger=has_ledger)
     yield from folders.check_folders(store, tuple(_outside(store)), listed)
     yield from leftovers.check_leftovers(store, record)
-    yield from leftovers.check_metadata_table(store, properties, record)
+    yield from metadata_table.check_metadata_table(snapshot, record, listed)
     if with_rows and not unread:
         yield from _rows(snapshot, record, merger, listed, seen)
     for check in (check_ledger, *more):
