@@ -80,7 +80,8 @@ def test_a_table_in_local_time_is_said_to_be_refused(tidelock: Program, table: t
     set_properties(folder(table), {TIMEZONE: "LOCAL"})
     code, found = findings(tidelock, table)
     assert code == 10
-    (said,) = (each for each in about(found, "local time") if "is refused" in each)
+    (said,) = about(found, "local time")
+    assert [each["about"] for each in found] == ["time zone"]
     assert "every write and service is refused" in said
     assert "tidelock.timeline.timezone.policy=utc" in said
 
@@ -120,10 +121,23 @@ def test_a_java_writer_in_another_zone_is_named(
     )
     _, found = findings(tidelock, table)
     (said,) = about(found, "another time zone")
+    assert [each["about"] for each in found].count("time zone") == 1
     assert there in said
     assert "-Duser.timezone=UTC" in said
     with pytest.raises(Unsupported, match="another time zone"):
         table.upsert(rows(1, ts=3, day="d"))
+
+
+def test_every_commit_of_another_zone_is_named_once(tidelock: Program, table: tl.Table) -> None:
+    now = time.time_ns() // 1_000_000
+    for minutes in (30, 15):
+        there = format_time(now - (8 * 60 + minutes) * 60_000)
+        path = folder(table) / f".hoodie/timeline/{there}_{there}.deltacommit"
+        path.write_bytes(encode(CommitMetadata()))
+    _, found = findings(tidelock, table)
+    (said,) = about(found, "another time zone")
+    assert "2 commits" in said
+    assert [each["about"] for each in found].count("time zone") == 1
 
 
 def test_a_dead_writer_is_named_and_rolled_back(tidelock: Program, table: tl.Table) -> None:

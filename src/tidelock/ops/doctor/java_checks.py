@@ -42,8 +42,13 @@ def without_entry(fold: Fold, seen: Survey) -> tuple[Instant, ...]:
     return tuple(done) if fold.position else ()
 
 
-def check_foreign(fold: Fold, seen: Survey, kept: Sequence[Entry]) -> Iterator[Finding]:
-    """Judge the commits of writers that keep no ledger: those not known yet, and their times."""
+def check_foreign(
+    fold: Fold, seen: Survey, off: Sequence[tuple[Instant, int]]
+) -> Iterator[Finding]:
+    """Judge the commits of writers that keep no ledger: those not known yet, and their times.
+
+    `off` are those that `off_utc` returns.
+    """
     unknown = without_entry(fold, seen)
     if unknown:
         times = ", ".join(each.requested for each in unknown[:_SHOWN])
@@ -54,27 +59,36 @@ def check_foreign(fold: Fold, seen: Survey, kept: Sequence[Entry]) -> Iterator[F
             f" yet: {times}{more}",
             "the next write or service here takes them into the order; nothing is lost by it",
         )
+    yield from _check_times(off)
+
+
+def off_utc(fold: Fold, seen: Survey, kept: Sequence[Entry]) -> tuple[tuple[Instant, int], ...]:
+    """Return commits of writers that keep no ledger which were not stamped in UTC, newest first.
+
+    With each comes by how many milliseconds it is ahead, by the age of its file.
+    """
+    unknown = without_entry(fold, seen)
     foreign = {entry.fact.instant for entry in kept if isinstance(entry.fact, Foreign)}
-    suspects = [i for i in seen.completed if i.requested in foreign or i in unknown]
-    yield from _times(suspects, seen)
-
-
-def _times(suspects: Sequence[Instant], seen: Survey) -> Iterator[Finding]:
-    """Judge by the age of their files whether commits were stamped in UTC."""
-    for instant in reversed(suspects):
+    found = []
+    for instant in reversed(seen.completed):
         written = seen.written_epoch_ms.get(instant)
-        if written is None or not instant.completion:
-            continue
-        ahead_ms = off_utc_ms(instant.completion, written)
-        if ahead_ms:
-            way = "ahead of" if ahead_ms > 0 else "behind"
-            yield problem(
-                "time zone",
-                f"{instant.action} {instant.requested} of a writer that keeps no ledger (Java) was"
-                f" completed {duration(abs(ahead_ms))} {way} UTC by its name: its writer is in"
-                " another time zone, and rows of it may be hidden by older ones",
-                "run such writers with -Duser.timezone=UTC; Spark's Hudi jobs take the time zone"
-                " from hoodie.table.timeline.timezone",
-                exit_code=1,
-            )
-            return
+        suspect = instant.requested in foreign or instant in unknown
+        if suspect and written is not None and instant.completion:
+            found.append((instant, off_utc_ms(instant.completion, written)))
+    return tuple((instant, ahead_ms) for instant, ahead_ms in found if ahead_ms)
+
+
+def _check_times(off: Sequence[tuple[Instant, int]]) -> Iterator[Finding]:
+    for instant, ahead_ms in off[:1]:
+        way = "ahead of" if ahead_ms > 0 else "behind"
+        which = f"{instant.action} {instant.requested} of a writer that keeps no ledger (Java)"
+        if len(off) > 1:
+            which = f"the last of {len(off)} commits, {which},"
+        yield problem(
+            "time zone",
+            f"{which} was completed {duration(abs(ahead_ms))} {way} UTC by its name: its writer is"
+            " in another time zone, and rows of it may be hidden by older ones",
+            "run such writers with -Duser.timezone=UTC; Spark's Hudi jobs take the time zone"
+            " from hoodie.table.timeline.timezone",
+            exit_code=1,
+        )

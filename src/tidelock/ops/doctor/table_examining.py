@@ -23,10 +23,12 @@ from tidelock.ops.doctor import (
     table_checks,
 )
 from tidelock.ops.doctor.findings import Cure, Examination, Finding, fine, note
+from tidelock.ops.validate import clocks
 from tidelock.ops.validate.validating import validate
 from tidelock.store.contract import ObjectStore
 from tidelock.table.filegroup.listing import list_files
 from tidelock.table.properties import TableProperties
+from tidelock.table.properties_file import KEY
 from tidelock.table.timeline.active import load_timeline
 from tidelock.tableservice.overview import services_of
 from tidelock.tableservice.removing import remove_expired
@@ -104,7 +106,8 @@ def _of_table(patient: Patient) -> Iterator[Finding]:
     ]
     kept = tuple(entries(store, after=max(0, fold.position - _RECENT)))
     yield from java_checks.check_changeable(patient.properties, fold)
-    yield from java_checks.check_foreign(fold, seen, kept)
+    off = java_checks.off_utc(fold, seen, kept)
+    yield from java_checks.check_foreign(fold, seen, off)
     alive = {k: p for k, p in seen.pulses.items() if seen.is_alive(k, otherwise_ms=_JAVA_LIFE_MS)}
     foreign = fold.foreign or bool(java_checks.without_entry(fold, seen))
     yield from settings_checks.check_writers(
@@ -114,7 +117,10 @@ def _of_table(patient: Patient) -> Iterator[Finding]:
     yield from table_checks.check_plans(services_of(fold.plans, seen), writers)
     yield from table_checks.check_readable(load_timeline(store, folder))
     flaws = validate(store, with_rows=False).findings
-    yield from table_checks.from_validation(flaws, frozenset(fold.void))
+    # What was said above about the time zone of the table, and of these commits, is said once.
+    told = {KEY, *(f"{folder}/{instant.file_name}" for instant, _ in off)}
+    left = [each for each in flaws if each.check != clocks.CHECK or each.object not in told]
+    yield from table_checks.from_validation(left, frozenset(fold.void))
 
 
 def _lock(patient: Patient) -> Examination:
