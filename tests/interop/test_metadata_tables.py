@@ -1,0 +1,163 @@
+"""Metadata tables of Hudi's Java client: they list what the folders have, and damage is found.
+
+The package `hudi` lists files from a metadata table, so what it reads tells whether a finding is
+one that readers meet.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.interop.stories import KINDS, TYPES, make, row
+from tests.interop.test_java_writer import WITH_METADATA_TABLE, Shared
+from tidelock.ops.validate.findings import Finding, Severity
+from tidelock.ops.validate.validating import validate
+from tidelock.store.uri import open_store
+from tidelock.table.filegroup.listing import list_files
+from tidelock.table.metadatatable.reader import open_metadata_table
+from tidelock.table.properties import METADATA_FOLDER
+from tidelock.table.snapshot import open_table
+from tidelock.testing.java import JavaTables
+from tidelock.testing.judges import HudiRs
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+EAGER = {
+    **WITH_METADATA_TABLE,
+    "hoodie.metadata.compact.max.delta.commits": "3",
+    "hoodie.clean.automatic": "true",
+    "hoodie.clean.commits.retained": "1",
+}
+"""The metadata table is compacted, and the table cleaned, after few writes."""
+
+
+def listed(uri: str) -> dict[str, int]:
+    """Return the sizes of the files that the metadata table lists, by their keys."""
+    store = open_store(uri)
+    table = open_table(store)
+    listing = open_metadata_table(store, table.timeline, ()).files()
+    store.close()
+    return {
+        f"{partition}/{name}".lstrip("/"): size
+        for partition, sizes in listing.sizes.items()
+        for name, size in sizes.items()
+    }
+
+
+def in_folders(uri: str) -> dict[str, int]:
+    """Return the sizes of the data files in the folders of a table."""
+    store = open_store(uri)
+    partitioned = open_table(store).properties.is_partitioned
+    found = {file.key: file.size_bytes for file in list_files(store, partitioned=partitioned)}
+    store.close()
+    return found
+
+
+def metadata_findings(uri: str) -> list[Finding]:
+    """Return what a validation says of the metadata table."""
+    store = open_store(uri)
+    found = [each for each in validate(store).findings if each.check == "metadata table"]
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "table_type", "version"),
+    [
+        ("simple", TYPES[0], 9),
+        ("simple", TYPES[1], 9),
+        ("flat", TYPES[1], 9),
+        ("by-time", TYPES[0], 8),
+    ],
+)
+def test_it_lists_what_the_folders_have_through_compactions_and_cleans(
+    name: str, table_type: str, version: int, tmp_path: Path, hudi_java_tables: JavaTables
+) -> None:
+    shared = Shared(make(tmp_path, BY_NAME[name], table_type, version), hudi_java_tables)
+    with shared.ours() as table:
+        table.insert([row(n) for n in range(1, 6)])
+    for ts in range(2, 9):
+        shared.java_writes("upsert", [row(n, ts) for n in (1, ts, 40 + ts)], EAGER)
+        assert listed(shared.made.uri) == in_folders(shared.made.uri)
+        assert metadata_findings(shared.made.uri) == []
+    shared.java_writes("delete", [row(42)], EAGER)
+    assert listed(shared.made.uri) == in_folders(shared.made.uri)
+    metadata = Path(shared.made.uri) / METADATA_FOLDER
+    compacted = list((metadata / "files").glob("files-0000-0_*_2*.hfile"))
+    assert compacted, "the metadata table was compacted"
+    shared.versions()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, hudi_java_tables: JavaTables) -> Shared:
+    """Return a table of three writes by Java, with a metadata table."""
+    made = make(tmp_path_factory.mktemp("java"), BY_NAME["simple"], TYPES[1], 9)
+    shared = Shared(made, hudi_java_tables)
+    for ts in (1, 2):
+        shared.java_writes("upsert", [row(n, ts) for n in range(ts, 6)], WITH_METADATA_TABLE)
+    # New rows go to a new file group.
+    shared.java_writes("bulk_insert", [row(n, 3) for n in (50, 51)], WITH_METADATA_TABLE)
+    return shared
+
+
+@pytest.fixture
+def copied(written: Shared, tmp_path: Path) -> Shared:
+    """Return a copy of that table, to be damaged."""
+    uri = str(tmp_path / "copy")
+    shutil.copytree(written.made.uri, uri)
+    assert metadata_findings(uri) == []
+    return Shared(replace(written.made, uri=uri), written.java)
+
+
+def last(folder: Path, pattern: str) -> Path:
+    return max(folder.glob(pattern))
+
+
+def lose_log(base: Path) -> str:
+    last(base / METADATA_FOLDER / "files", ".files-0000-0_2*.log.*").unlink()
+    return "does not list it"
+
+
+def lose_instant(base: Path) -> str:
+    last(base / METADATA_FOLDER / ".hoodie/timeline", "2*_*.deltacommit").unlink()
+    return "does not know the write"
+
+
+@pytest.mark.parametrize("lose", [lose_log, lose_instant])
+def test_a_write_that_it_has_lost_is_hidden_and_found(
+    copied: Shared, lose: Callable[[Path], str]
+) -> None:
+    says = lose(Path(copied.made.uri))
+    assert not {50, 51} & {each["id"] for each in HudiRs().snapshot(copied.made.uri)}
+    findings = metadata_findings(copied.made.uri)
+    assert findings
+    assert all(each.severity is Severity.PROBLEM and says in each.what for each in findings)
+
+
+def test_a_write_of_a_client_that_has_it_switched_off_is_hidden_and_found(copied: Shared) -> None:
+    requested = copied.java_writes("bulk_insert", [row(60, 4)])
+    assert 60 not in {each["id"] for each in HudiRs().snapshot(copied.made.uri)}
+    (finding,) = metadata_findings(copied.made.uri)
+    assert finding.severity is Severity.PROBLEM
+    assert f"the write {requested}" in finding.what
+
+
+def test_a_file_that_it_lists_and_is_gone_is_found(copied: Shared) -> None:
+    key = max(in_folders(copied.made.uri))
+    (Path(copied.made.uri) / key).unlink()
+    (finding,) = metadata_findings(copied.made.uri)
+    assert (finding.severity, finding.object) == (Severity.PROBLEM, key)
+    assert "is not there" in finding.what
+
+
+def test_a_file_of_another_size_is_found(copied: Shared) -> None:
+    key, size = max(in_folders(copied.made.uri).items())
+    path = Path(copied.made.uri) / key
+    path.write_bytes(path.read_bytes()[:-1])
+    (finding,) = metadata_findings(copied.made.uri)
+    assert (finding.severity, finding.object) == (Severity.PROBLEM, key)
+    assert f"{size:,} bytes; it has {size - 1:,}" in finding.what
