@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.table.metadatatable.building import SCHEMA_JSON, hfile
 from tidelock.base.errors import DataCorrupt, InvalidInput, Unsupported
 from tidelock.table.index.bloom import BloomFilter, Shape, decode_filter, encode_filter
 from tidelock.table.index.bucket import bucket_ids, key_parts, string_hashes
@@ -29,6 +30,8 @@ from tidelock.table.logfile.content import (
 )
 from tidelock.table.logfile.reader import CorruptBlock, blocks_of
 from tidelock.table.logfile.selection import counting
+from tidelock.table.metadatatable.files import decode_record
+from tidelock.table.metadatatable.hfile import TRAILER_BYTES, Codec, open_hfile
 from tidelock.table.properties import KeyGenerator
 from tidelock.table.schema.avro import (
     arrow_schema,
@@ -253,6 +256,8 @@ DECODERS: list[Callable[[bytes], object]] = [
     lambda body: decode_rows([body], FLAT, where="t"),
     lambda body: decode_filter(body.decode("latin-1"), where="t"),
     lambda body: parse_schema(body.decode("latin-1"), where="t"),
+    lambda body: open_hfile(body, where="t"),
+    lambda body: decode_record(body, schema=SCHEMA_JSON, where="t"),
 ]
 
 
@@ -277,6 +282,39 @@ def test_a_damaged_delete_block_is_deletes_or_corrupt(
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(DataCorrupt):
         decode_deletes(bytes(body), where="t")
+
+
+# --- HFiles ---------------------------------------------------------------------------------------
+
+hfile_entries = st.dictionaries(texts, st.binary(max_size=40), max_size=12).map(
+    lambda found: dict(sorted(found.items(), key=lambda pair: pair[0].encode()))
+)
+
+
+@MANY
+@given(hfile_entries, st.sampled_from(Codec), st.integers(1, 5))
+def test_entries_of_an_hfile_come_back(
+    entries: dict[str, bytes], codec: Codec, per_block: int
+) -> None:
+    file = open_hfile(hfile(entries, codec=codec, per_block=per_block), where="t")
+    assert {key.decode(): bytes(value) for key, value in file.entries()} == entries
+
+
+@MANY
+@given(hfile_entries, st.sampled_from(Codec), st.data())
+def test_a_damaged_hfile_is_read_or_corrupt(
+    entries: dict[str, bytes], codec: Codec, data: st.DataObject
+) -> None:
+    body = bytearray(hfile(entries, codec=codec))
+    # The rest of the trailer is padding, but for the version at its end.
+    places = st.integers(0, len(body) - TRAILER_BYTES + 40) | st.integers(
+        len(body) - 4, len(body) - 1
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(places)] = data.draw(st.integers(0, 255))
+    with suppress(DataCorrupt, Unsupported):
+        for _ in open_hfile(bytes(body), where="t").entries():
+            pass
 
 
 # --- hashes ---------------------------------------------------------------------------------------

@@ -34,8 +34,8 @@ def validate(
 
     Looks whether the timeline is lawful, every file that a completed write names is there with its
     size and no other is taken for rows, log files are whole, partitions are marked, the meta
-    columns of every row are right, no key is in a partition twice, and the ledger is one chain
-    that the timeline agrees with.
+    columns of every row are right, no key is in a partition twice, the metadata table lists the
+    files that are there, and the ledger is one chain that the timeline agrees with.
 
     Reads every row once and changes nothing. Ends with 0 if there is no problem, otherwise with 1;
     warnings do not count.
