@@ -31,8 +31,10 @@ EAGER = {
     "hoodie.metadata.compact.max.delta.commits": "3",
     "hoodie.clean.automatic": "true",
     "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
 }
-"""The metadata table is compacted, and the table cleaned, after few writes."""
+"""The metadata table is compacted, and both are cleaned and archived, after few writes."""
 
 
 def listed(uri: str) -> dict[str, int]:
@@ -74,21 +76,22 @@ def metadata_findings(uri: str) -> list[Finding]:
         ("by-time", TYPES[0], 8),
     ],
 )
-def test_it_lists_what_the_folders_have_through_compactions_and_cleans(
+def test_it_lists_what_the_folders_have_through_compactions_cleans_and_archiving(
     name: str, table_type: str, version: int, tmp_path: Path, hudi_java_tables: JavaTables
 ) -> None:
     shared = Shared(make(tmp_path, BY_NAME[name], table_type, version), hudi_java_tables)
     with shared.ours() as table:
         table.insert([row(n) for n in range(1, 6)])
-    for ts in range(2, 9):
+    for ts in range(2, 14):
         shared.java_writes("upsert", [row(n, ts) for n in (1, ts, 40 + ts)], EAGER)
         assert listed(shared.made.uri) == in_folders(shared.made.uri)
         assert metadata_findings(shared.made.uri) == []
     shared.java_writes("delete", [row(42)], EAGER)
     assert listed(shared.made.uri) == in_folders(shared.made.uri)
-    metadata = Path(shared.made.uri) / METADATA_FOLDER
-    compacted = list((metadata / "files").glob("files-0000-0_*_2*.hfile"))
+    base = Path(shared.made.uri)
+    compacted = list((base / METADATA_FOLDER / "files").glob("files-0000-0_*_2*.hfile"))
     assert compacted, "the metadata table was compacted"
+    assert list((base / ".hoodie/timeline/history").glob("*.parquet")), "instants were archived"
     shared.versions()
 
 

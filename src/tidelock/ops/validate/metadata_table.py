@@ -230,8 +230,8 @@ def _check_absent(
         yield problem(
             CHECK,
             METADATA_FOLDER,
-            f"it does not know the {by}: it still lists {_names(files)}; readers that list files"
-            " from it look for files that are gone",
+            f"it still lists what the {by} removed: {_names(files)}; readers that list files from"
+            " it look for files that are gone",
             _WITHOUT,
         )
 

@@ -9,7 +9,9 @@ there are rules about which log blocks count:
   M2  A block counts if its instant is complete on the timeline of the data table, or if it is a
       completed deltacommit here that the data table's timeline does not show as pending, or if it
       was rolled back there: that rollback has taken the block away here if it was to go.
-  M3  Blocks are merged in the order of their request times.
+  M3  Blocks are merged in the order of their request times, and what comes of it with the base
+      file. So a record that was deleted and written again is combined with that of the base file:
+      in between, the deletion is forgotten.
 
 An instant that has left both timelines does not count any more by M2, whatever a log still has of
 it. Hudi compacts the metadata table before it archives that far.
@@ -66,14 +68,9 @@ class MetadataTable:
 
         Raises: `DataCorrupt`, `NotFound` if a file is gone since, `Unsupported`.
         """
-        merged: dict[str, FilesRecord] = {}
-        for piece in self._slices(PARTITION):
-            for key, record in self._records(piece):
-                if record is None:
-                    merged.pop(key, None)
-                else:
-                    merged[key] = combine(merged.get(key, {}), record)
-        return listing_of(merged.items())
+        return listing_of(
+            pair for piece in self._slices(PARTITION) for pair in self._merged(piece).items()
+        )
 
     def _slices(self, partition: str) -> tuple[FileSlice, ...]:
         folder = f"{METADATA_FOLDER}/{partition}"
@@ -111,15 +108,32 @@ class MetadataTable:
                     folder = f"{METADATA_FOLDER}/{operation.partition_path or ''}"
                     yield (folder, operation.file_id), instant.requested
 
-    def _records(self, piece: FileSlice) -> Iterator[tuple[str, FilesRecord | None]]:
-        """Yield the records of a slice, oldest first; None where a record was deleted."""
-        if piece.base is not None:
-            where = f"{self.store.uri}/{piece.base.key}"
-            found = self.store.get(piece.base.key)
-            if found is None:
-                raise NotFound(f"{where} is gone", hint="it was cleaned since: look again")
-            file = open_hfile(found.body, where=where)
-            yield from _decoded(file, file.info.get(_SCHEMA, b"").decode(errors="replace"))
+    def _merged(self, piece: FileSlice) -> dict[str, FilesRecord]:
+        """Return the records of a slice (M3)."""
+        changes: dict[str, FilesRecord | None] = {}
+        for key, record in self._logged(piece):
+            older = changes.get(key)
+            changes[key] = record if record is None or older is None else combine(older, record)
+        merged = dict(self._based(piece))
+        for key, change in changes.items():
+            if change is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = combine(merged.get(key, {}), change)
+        return merged
+
+    def _based(self, piece: FileSlice) -> Iterator[tuple[str, FilesRecord]]:
+        if piece.base is None:
+            return
+        where = f"{self.store.uri}/{piece.base.key}"
+        found = self.store.get(piece.base.key)
+        if found is None:
+            raise NotFound(f"{where} is gone", hint="it was cleaned since: look again")
+        file = open_hfile(found.body, where=where)
+        yield from _decoded(file, file.info.get(_SCHEMA, b"").decode(errors="replace"))
+
+    def _logged(self, piece: FileSlice) -> Iterator[tuple[str, FilesRecord | None]]:
+        """Yield the records of the log files, oldest first; None where a record was deleted."""
         blocks = (
             block
             for log in piece.logs

@@ -54,9 +54,21 @@ def test_a_deleted_partition_is_not_listed(metadata: BuiltMetadata) -> None:
     metadata.table.commit(3, 6, action=Action.CLEAN)
     metadata.write(3, 5, {}, partitions={"p": None}, deleted=["p"])
     assert listing(metadata) == FilesListing(frozenset(), {})
+    metadata.compaction(7, 8, records({}))
+    metadata.table.commit(9, 12)
+    metadata.write(9, 11, {"p": {"b": 2}})
+    assert listing(metadata) == FilesListing(frozenset({"p"}), {"p": {"b": 2}})
+
+
+def test_a_deletion_is_forgotten_by_a_later_record_over_the_base_file(
+    metadata: BuiltMetadata,
+) -> None:
+    metadata.table.commit(3, 6, action=Action.CLEAN)
+    metadata.write(3, 5, {}, partitions={"p": None}, deleted=["p"])
     metadata.table.commit(7, 10)
     metadata.write(7, 9, {"p": {"b": 2}})
-    assert listing(metadata) == FilesListing(frozenset({"p"}), {"p": {"b": 2}})
+    # Java and the package `hudi` see the file that is gone as well.
+    assert files(metadata) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
