@@ -212,6 +212,15 @@ def test_a_clean_that_it_does_not_know_is_named_with_its_files() -> None:
     assert metadata_findings(table) == []
 
 
+def test_a_cleaned_file_that_could_not_be_deleted_need_not_be_listed() -> None:
+    table, metadata = with_old_version()
+    body = table.body(LOG)
+    cleaned(table, BASE, LOG)
+    metadata.write(11, 12, {"p": {name(BASE): None, name(LOG): None}}, partitions={})
+    table.put(LOG, body)
+    assert metadata_findings(table) == []
+
+
 def test_a_clean_that_has_not_completed_is_no_disagreement() -> None:
     table, _ = with_old_version()
     cleaned(table, BASE, LOG, done=False)
@@ -255,7 +264,14 @@ def test_replaced_file_groups_stay_listed_until_they_are_cleaned() -> None:
     assert metadata_findings(table) == []
 
 
+def _with_broken_log(table: Sound) -> None:
+    metadata = BuiltMetadata(table)
+    key = metadata.write(7, 8, {"p": {"x": 1}})
+    table.put(key, table.body(key).replace(b"DATABLK*", b"DATABLK?"))
+
+
 DAMAGES: dict[str, tuple[Callable[[Sound], None], str]] = {
+    "broken block": (_with_broken_log, f".files-0000-0_{time(7)}.log.1_0-0-0 at byte 0"),
     "no HFile": (lambda t: t.put(HFILE, b"x" * 5_000), HFILE),
     "cut": (lambda t: t.put(HFILE, t.body(HFILE)[:-100]), HFILE),
     "no file": (lambda t: t.remove(HFILE), "has no file"),

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from tidelock.base.errors import NotFound, TidelockError, Unsupported
+from tidelock.base.errors import Conflict, DataCorrupt, NotFound, TidelockError, Unsupported
 from tidelock.ops.validate.files import Record
 from tidelock.ops.validate.findings import Finding, problem, warning
 from tidelock.table.filegroup.view import DataFile, FileGroup
@@ -26,6 +26,8 @@ _WITHOUT: Final = (
     "delete the metadata table: empty hoodie.table.metadata.partitions first, then delete"
     f" {METADATA_FOLDER}; the next Java writer builds it again"
 )
+_UNREADABLE: Final = (Conflict, DataCorrupt, NotFound, Unsupported)
+"""What reading it raises because of what is there. Anything else is the store's to say."""
 _SHOWN: Final = 3
 
 
@@ -46,29 +48,33 @@ def check_metadata_table(
             "the next Java writer builds it again",
         )
         return
-    except TidelockError as error:
+    except _UNREADABLE as error:
         yield _unreadable(error)
         return
     try:
         listing = table.files()
         entered = tuple(_entered(listing))
         by_metadata = snapshot.groups(with_replaced=True, files=entered)
-    except TidelockError as error:
+    except _UNREADABLE as error:
         yield _unreadable(error)
         return
-    by_folders = snapshot.groups(with_replaced=True)
-    yield from _check_partitions(listing, _current(snapshot, by_folders).values())
-    yield from _check_unlisted(snapshot, table, listing, by_folders)
+    by_folders = snapshot.groups(with_replaced=True, files=listed)
+    current = _current(snapshot, by_folders)
+    yield from _check_partitions(listing, current.values())
+    missing = [file for file in _files_of(by_folders) if not _has(listing, file)]
+    # What a clean removed and is still there is left over, and rightly not listed.
+    missing = [f for f in missing if f.key in current or f.name not in record.removed]
+    yield from _check_unlisted(snapshot, table, missing, current)
     yield from _check_sizes(listing, listed)
-    needed = _current(snapshot, by_metadata)
     there = {file.key for file in listed}
     absent = [file for file in entered if file.key not in there]
-    yield from _check_absent(snapshot, record, absent, needed)
+    yield from _check_absent(snapshot, record, absent, _current(snapshot, by_metadata))
 
 
 def _unreadable(error: TidelockError) -> Finding:
     if isinstance(error, Unsupported):
-        return warning(CHECK, METADATA_FOLDER, f"it was not compared: {error.message}", error.hint)
+        step = error.hint or "compare it with Apache Hudi's own tools"
+        return warning(CHECK, METADATA_FOLDER, f"it was not compared: {error.message}", step)
     return problem(
         CHECK,
         METADATA_FOLDER,
@@ -108,16 +114,14 @@ def _check_partitions(listing: FilesListing, current: Iterable[DataFile]) -> Ite
 def _check_unlisted(
     snapshot: TableSnapshot,
     table: MetadataTable,
-    listing: FilesListing,
-    groups: Sequence[FileGroup],
+    missing: Iterable[DataFile],
+    needed: Mapping[str, DataFile],
 ) -> Iterator[Finding]:
-    """Look for files of completed writes that the metadata table does not list."""
-    needed = _current(snapshot, groups)
-    missing: defaultdict[str, list[DataFile]] = defaultdict(list)
-    for file in _files_of(groups):
-        if file.name not in listing.sizes.get(file.partition, {}):
-            missing[file.instant].append(file)
-    for requested, files in sorted(missing.items()):
+    """Say which files of completed writes the metadata table does not list, and why."""
+    by_write: defaultdict[str, list[DataFile]] = defaultdict(list)
+    for file in missing:
+        by_write[file.instant].append(file)
+    for requested, files in sorted(by_write.items()):
         unlisted = list(_named(snapshot, requested, files))
         unknown = _unknown(snapshot, table, requested)
         if unlisted and unknown:
@@ -134,6 +138,10 @@ def _check_unlisted(
             # An old version may have been cleaned since the folders were listed.
             if file.key in needed or snapshot.store.head(file.key) is not None:
                 yield _unlisted(file, current=file.key in needed)
+
+
+def _has(listing: FilesListing, file: DataFile) -> bool:
+    return file.name in listing.sizes.get(file.partition, {})
 
 
 def _files_of(groups: Iterable[FileGroup]) -> Iterator[DataFile]:

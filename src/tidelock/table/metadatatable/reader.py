@@ -141,8 +141,9 @@ class MetadataTable:
             if isinstance(block, Block) and block.instant in self.counted
         )
         where = f"{self.store.uri}/{piece.partition}"
+        keys = {log.instant: log.key for log in piece.logs}
         for block in counting(blocks, as_of=None, where=where, kinds=_BLOCKS):
-            at = f"{where}, block of {block.instant}"
+            at = f"{self.store.uri}/{keys.get(block.instant, piece.partition)}"
             if block.type is BlockType.DELETE:
                 for delete in decode_deletes(block.content, where=at):
                     yield delete.key, None
