@@ -41,12 +41,13 @@ UNDOING: Final = ("rollback", "restore", "recover")
 """Taking back the last commit, what came after the history, and what seems to be dead."""
 CHANGES: Final = ("col", "wide")
 
-WRITER_POINTS: Final = ("placed", "begun", "commit", "decided")
-SERVICE_POINTS: Final = ("plan", "claim", "commit", "decided")
+WRITER_POINTS: Final = ("placed", "begun", "writing", "commit", "decided")
+SERVICE_POINTS: Final = ("plan", "claim", "writing", "commit", "decided")
 UNDO_POINTS: Final = ("undo", "claim", "commit")
 _FEW_POINTS: Final = {
     "schedule": ("plan",),
-    "execute": ("claim", "commit", "decided"),
+    "execute": ("claim", "writing", "commit", "decided"),
+    "clean": ("plan", "claim", "commit", "decided"),
     "archive": ("boundary",),
     "savepoint": ("commit", "decided"),
 }
@@ -102,11 +103,8 @@ class Act:
         """Return where it can be stopped."""
         if self.writes:
             return WRITER_POINTS
-        if self.verb == "archive":
-            return ("boundary",)
-        if self.verb == "savepoint":
-            return ("commit", "decided")
-        return UNDO_POINTS if self.verb in UNDOING else SERVICE_POINTS
+        every = UNDO_POINTS if self.verb in UNDOING else SERVICE_POINTS
+        return _FEW_POINTS.get(self.verb, every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidelock.testing.interleaving.cases import (
+    CHANGES,
     COMPUTED,
     DELETES,
     ENDS,
@@ -28,12 +29,14 @@ from tidelock.testing.interleaving.cases import (
     Step,
 )
 
+_EVOLVING: Final = tuple(f"{verb}+{change}" for verb in WRITES[:4] for change in CHANGES)
+
 VERBS: Final = (
     *WRITES,
     *DELETES,
     *COMPUTED,
     *KEYED,
-    *(f"{verb}+{change}" for verb in WRITES[:4] for change in ("col", "wide")),
+    *_EVOLVING,
     *SERVICES,
     *UNDOING,
 )
@@ -114,6 +117,7 @@ def _turns(acts: tuple[Act, ...]) -> Iterator[tuple[Step, ...]]:
         return
     yield B, C, A
     for q in acts[1].points:
+        yield A, Step("b", q), C, B
         yield Step("b", q), C, B, A
         for p in acts[0].points:
             yield Step("a", p), Step("b", q), C, B, A
@@ -129,8 +133,9 @@ def complete(seed: int = 0) -> Iterator[Case]:
 
     Every table with every pair of operations, every place of their keys that tells them apart, and
     one of the pair wholly inside the other at each of its points, before it, and overlapping it;
-    and every table service between two plain writers. What the ordering, history, view and end are
-    goes round from case to case; another seed goes round from elsewhere.
+    every table service between two plain writers; a write that is taken back while a table service
+    goes on that saw it; and a write with another service inside a service. What the ordering,
+    history, view and end are goes round from case to case; another seed goes round from elsewhere.
     """
     around = _Around(seed)
     for table, first, second in itertools.product(TABLES, VERBS, VERBS):
@@ -142,6 +147,17 @@ def complete(seed: int = 0) -> Iterator[Case]:
         for spot in ("old", "new"):
             acts = _placed(first, (spot, False)), Act(service), _placed(last, (spot, False))
             yield from around.cases(table, acts, tuple(_triple_turns(acts)))
+    for table, first, service, undo in itertools.product(
+        TABLES, (*plain, *_EVOLVING), SERVICES, UNDOING
+    ):
+        for spot in ("old", "prt"):
+            acts = _placed(first, (spot, False)), Act(service), Act(undo)
+            seen = tuple((A, Step("b", q), C, B) for q in acts[1].points)
+            yield from around.cases(table, acts, seen)
+    for table, outer, inner, last in itertools.product(TABLES, SERVICES, SERVICES, plain):
+        acts = Act(outer), Act(inner), _placed(last, ("old", False))
+        inside = tuple((Step("a", p), C, B, A) for p in acts[0].points)
+        yield from around.cases(table, acts, inside)
 
 
 class _Around:

@@ -23,7 +23,9 @@ from tidelock.store.contract import ObjectStore
 from tidelock.store.readback import Patience
 from tidelock.table.properties_file import create_properties
 from tidelock.table.schema.meta import META_COLUMNS
+from tidelock.table.timeline.instant import Action
 from tidelock.tableservice.running import Ran, compaction
+from tidelock.tableservice.savepoint.execute import Saved
 from tidelock.tableservice.table import Table
 from tidelock.testing.interleaving.cases import (
     ACTORS,
@@ -296,6 +298,7 @@ class _Run:
         self.rules = Rules(case.is_ordered, case.merges_inserts, case.merges_bulk)
         self.oracle = Oracle(self.rules, case.columns)
         self.polls: list[_Poll] = []
+        self.kept: set[str] = set()
         self.reader = opened(case, self.store, self.clock, 1)
         self.since = self.reader.latest_completion or _BEFORE_ALL
         self.verbs = {act.verb for act in case.acts}
@@ -308,6 +311,8 @@ class _Run:
                 self._check_polls()
                 self._check_now("at the end")
                 self._check_past()
+                self._check_kept()
+                self._check_every_block()
             if not self.result.wrong and self.case.end == "touch":
                 self._touch()
             if not self.result.wrong and self.case.end == "rust":
@@ -381,6 +386,8 @@ class _Run:
             self.trace(f"{actor.name} {act}: {answer}")
             if isinstance(answer, WriteReport):
                 self.result.rebases += answer.rebases
+            if isinstance(answer, Saved):
+                self.kept.add(answer.instant)
         self.result.ends[actor.name] = end
 
     def _failed(self, actor: Actor, act: Act, error: BaseException) -> None:
@@ -460,12 +467,34 @@ class _Run:
             try:
                 rows = self.reader.read(as_of=each.instant).to_pylist()
             except (NotFound, InvalidInput):
-                if self.verbs & {"clean", "archive"}:
+                if self.verbs & {"clean", "archive"} and each.instant not in self.kept:
                     continue
                 raise
             before = [other for other in stands if other.at <= each.at]
             expected = self.oracle.replayed(before).found()
             self._compare(f"as of {each.deed.verb} {each.instant}", rows, expected)
+
+    def _check_kept(self) -> None:
+        """Ask for the table as savepoints keep it: no clean may have deleted a file of it."""
+        table = opened(self.case, self.store, self.clock, 3)
+        gone = {instant for each in self.done for instant in each.undoes}
+        for found in (each for each in table.timeline if each.requested in self.kept):
+            if found.is_completed and found.action.writes_data:
+                before = [e for e in self.done if e.at <= found.completion and not e.undoes]
+                left = self.oracle.replayed([e for e in before if e.instant not in gone])
+                rows = table.read(as_of=found.requested).to_pylist()
+                self._compare(f"savepoint of {found.requested}", rows, left.found())
+        table.close()
+
+    def _check_every_block(self) -> None:
+        """Let a reader merge what a log compaction replaced, too: the rows are the same."""
+        if "logcompact" not in self.verbs:
+            return
+        store = self.store.with_every_block(self.clock)
+        table = opened(self.case, store, self.clock, 4)
+        rows = table.read().to_pylist()
+        self._compare("snapshot of every block", rows, self.oracle.last(self.done).found())
+        table.close()
 
     def _check_by_rust(self) -> None:
         """Let hudi-rs read the files: the rows now, and of base files alone."""
@@ -495,6 +524,8 @@ class _Run:
             pending = [e for e in table.timeline if not e.is_completed]
             if not pending:
                 self._compare("read-optimised after a compaction", best, expected)
+            for plan in (each for each in pending if each.action is Action.COMPACTION):
+                self._wrong(f"plan {plan.requested} cannot be carried out any more")
         if self.case.index == "none":
             return
         keys = sorted({(r["region"], r["id"]) for r in self.oracle.last(self.done).found()})

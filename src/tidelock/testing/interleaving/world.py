@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,11 +28,17 @@ from tidelock.store.contract import (
     Upload,
 )
 from tidelock.store.memory import MemoryStore
+from tidelock.table.filegroup.slice import LogFile
+from tidelock.table.logfile.block import Block, Header
+from tidelock.table.logfile.reader import blocks_of
+from tidelock.table.logfile.writer import log_bytes
+from tidelock.table.naming import data_file
 
 _BEGINNING_EPOCH_MS: Final = 1_700_000_000_000
 _HUNG_S: Final = 240.0
 _LEDGER: Final = ".hoodie/.tidelock/ledger/"
 _HEARTBEATS: Final = ".hoodie/.heartbeat/"
+_MARKERS: Final = ".hoodie/.temp/"
 
 
 class CaseClock:
@@ -81,9 +87,32 @@ class CaseStore(MemoryStore):
         other._writes = self._writes
         return other
 
+    def with_every_block(self, clock: Clock) -> CaseStore:
+        """Return a store in which no log block says that it takes the place of others.
+
+        Readers with Hudi's default settings merge every block in the order of the log files.
+        """
+        other = self.copied(clock)
+        for key, stored in self._objects.items():
+            partition, _, name = key.rpartition("/")
+            if isinstance(data_file(partition, name, len(stored.body)), LogFile):
+                other._objects[key] = replace(stored, body=_equal_blocks(stored.body, key))
+        return other
+
     def objects(self) -> dict[str, bytes]:
         """Return the bytes of every object."""
         return {key: stored.body for key, stored in self._objects.items()}
+
+
+def _equal_blocks(body: bytes, where: str) -> bytes:
+    """Return a log file of the same size without the header that names replaced blocks."""
+    blocks = (block for block in blocks_of(body, where=where) if isinstance(block, Block))
+    return log_bytes([replace(block, headers=_renamed(block.headers)) for block in blocks])
+
+
+def _renamed(headers: Mapping[int, str]) -> dict[int, str]:
+    names = {int(Header.COMPACTED_BLOCK_TIMES): int(Header.BLOCK_IDENTIFIER)}
+    return {names.get(name, name): text for name, text in headers.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +191,7 @@ class ActorStore:
 
     placed    it knows what it will write where, and takes its request time
     begun     it has announced itself, and has written no data
+    writing   it has read what it starts from, and its first data file comes next
     commit    its data is written, and its entry of the ledger comes next
     decided   its entry of the ledger is there, and not on the timeline yet
 
@@ -196,6 +226,8 @@ class ActorStore:
         kind = str(json.loads(body).get("kind", "")) if key.startswith(_LEDGER) else ""
         if key.startswith(_HEARTBEATS):
             self._actor.at("placed")
+        elif key.startswith(_MARKERS):
+            self._actor.at("writing")
         elif kind:
             self._actor.at(kind)
         reply = self._inner.put(key, body, mode)
