@@ -25,6 +25,9 @@ LINES = (
     "mor bucket event nbcc empty fresh | insert_new:prt insert_new:prt | a>commit b",
     # The archive sweeps while commits are taken back, and a reader looks.
     "cow simple event single logs fresh | rollback archive | a>claim b",
+    # A plan of before a commit that is taken back is carried out all the same.
+    "mor simple event single plan fresh | upsert:prt rollback | a b | touch",
+    "mor simple event single plan fresh | upsert:prt execute rollback | a c b | touch",
     # A key that a log deleted comes again with an earlier event time, and hudi-rs reads.
     "mor simple late single logs fresh | upsert:gone | a | rust",
     "mor bucket late single logs fresh | insert:gone | a | rust",

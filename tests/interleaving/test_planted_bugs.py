@@ -32,7 +32,8 @@ PLANTED = {
     "base": "mor bucket event single logs fresh | bulk_insert:old compact | a>begun b a",
     # Readers that know log compactions skip what they replaced; those that do not merge it too.
     "log": "mor simple commit single logs fresh | upsert:old logcompact | a>begun b a",
-    "yield-log": "mor simple commit single logs fresh | logcompact upsert:old | b>begun a>claim b a",
+    "yield-log": "mor simple commit single logs fresh"
+    " | logcompact upsert:old | b>begun a>claim b a",
     "yield-base": "mor bucket event single logs fresh | compact bulk_insert:old | a>claim b a",
     "yield": "cow simple event single base fresh | cluster upsert:old | a>claim b a",
     "yield-schema": "mor simple event single logs fresh"

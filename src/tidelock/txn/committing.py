@@ -140,8 +140,10 @@ def remove_strays(
     return tuple(meta.key for meta in listed)
 
 
-def candidate_of(instant: str, draft: CommitDraft, *, base_schema: str, owner: str) -> Candidate:
-    """Return a draft as the conflict rules see it."""
+def candidate_of(
+    instant: str, draft: CommitDraft, *, base_schema: str, owner: str, claimed: int = 0
+) -> Candidate:
+    """Return a draft as the conflict rules see it; `claimed` is where its plan was claimed."""
     return Candidate(
         instant,
         draft.footprint(),
@@ -150,4 +152,5 @@ def candidate_of(instant: str, draft: CommitDraft, *, base_schema: str, owner: s
         owner,
         draft.reliance,
         draft.schema_base,
+        claimed,
     )

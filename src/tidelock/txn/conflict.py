@@ -113,18 +113,17 @@ RULES: Final = (
     ),
     # Taking back what was complete, and keeping it. A restore is judged when it is decided: from
     # then on nothing of ours completes before it (C87), and what a writer without a ledger
-    # completed must not keep it from coming to its end. A clean that was planned before a savepoint
-    # may be about to delete what that keeps, and a savepoint may name files that a clean deleted.
+    # completed must not keep it from coming to its end. A savepoint may name files that a clean
+    # deleted.
     Rule(r.always, Then.RERUN, "restored", WRITERS, _RESTORE),
-    Rule(r.always, Then.YIELD, "give-way", SERVICES | _CLEAN, _RESTORE),
-    Rule(r.always, Then.YIELD, "give-way", _CLEAN, _SAVEPOINT),
+    Rule(r.taken_back, Then.YIELD, "give-way", SERVICES, _RESTORE),
     Rule(r.always, Then.REFUSE, "refused", _SAVEPOINT, _CLEAN | _RESTORE),
 )
 """Every rule, for the operations that can have the effects it is about."""
 
 _UNKNOWN_EXTENT: Final = {
     **{deed: Rule(r.always, Then.RERUN, "restored", WRITERS, _ALL) for deed in WRITERS},
-    **{deed: Rule(r.always, Then.YIELD, "give-way", SERVICES, _ALL) for deed in SERVICES},
+    **{deed: Rule(r.unknown_extent, Then.YIELD, "give-way", SERVICES, _ALL) for deed in SERVICES},
     Deed.SAVEPOINT: Rule(r.always, Then.REFUSE, "refused", _SAVEPOINT, _ALL),
 }
 """What follows from a commit that may have changed anything."""

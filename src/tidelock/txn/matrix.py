@@ -55,8 +55,15 @@ EXCEPTIONS: Final = """
   there (`key`). Where the ledger does not name new keys, they are compared in the files as well.
   A write that appends to log files compares its keys with all new ones: it may have found a key
   where only the base file still holds it.
-- **Clean, archive and roll-backs stand beside everything but savepoints and restores.** They
-  remove only what no snapshot shows.
+- **Clean, archive and roll-backs of what never completed stand beside everything.** They remove
+  only what no snapshot shows. No savepoint, restore or roll-back of a commit comes between the plan
+  of a clean and its end: the ledger takes none while the plan is pending, and no plan that was made
+  before one of them. What a clean deletes is gone when it is judged, so giving way to somebody
+  without a ledger would save nothing, and leave its plan for ever.
+- **A table service that was claimed after a restore or roll-back of a commit stands.** What it was
+  planned on completed before its plan, and what was taken back completed later, or the plan would
+  have gone with it. No claim comes between such a decision and its end, so everything else has been
+  read after that.
 """
 """Where an overlap is no conflict, and why. The interleaving tests check each against an oracle."""
 

@@ -49,10 +49,14 @@ class NotClaimed:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The plan is the caller's to execute, as attempt `begun.attempt`."""
+    """The plan is the caller's to execute, as attempt `begun.attempt`.
+
+    `position` is that of the claim in the ledger.
+    """
 
     plan: Pending
     begun: Begun
+    position: int
 
 
 def schedule(
@@ -181,14 +185,19 @@ def claim(
             yield from drop_heartbeat(instant, held)
             gone = instant not in result.view.fold.plans
             return result.view, NotClaimed(Why.GONE if gone else Why.ACTIVE, why)
-        case Appended(view=view):
+        case Appended(entry=entry):
             foreign = plan.adopted or (begun is not None and not plan.attempt)
-            return (yield from _begin(view, plan, held, version, folder=folder, foreign=foreign))
+            view, taken_on = yield from _begin(
+                result.view, plan, held, version, folder=folder, foreign=foreign
+            )
+            if isinstance(taken_on, NotClaimed):
+                return view, taken_on
+            return view, Claimed(plan, taken_on, entry.position)
 
 
 def _begin(
     view: View, plan: Pending, held: Heartbeat, version: str, *, folder: str, foreign: bool
-) -> Steps[tuple[View, Claimed | NotClaimed]]:
+) -> Steps[tuple[View, Begun | NotClaimed]]:
     """Say on the timeline that the plan is being executed, and look whether it still is.
 
     What executors without a ledger have left, if there may have been one, is removed.
@@ -207,7 +216,7 @@ def _begin(
         return view, NotClaimed(Why.GONE, f"attempt {attempt} at {plan.instant} is over")
     for stray in left:
         yield Delete(stray)
-    return view, Claimed(plan, Begun(inflight, attempt, held, version, view))
+    return view, Begun(inflight, attempt, held, version, view)
 
 
 def _everything_of(instant: str) -> Steps[tuple[str, ...]]:

@@ -28,7 +28,8 @@ class Candidate:
     """The commit that is judged.
 
     `base_schema` is the table's schema when it was begun. A table service reads the schema later
-    than its plan was made: at `schema_base`, a position of the ledger.
+    than its plan was made: at `schema_base`, a position of the ledger. It has read everything else
+    after `claimed`, the position of its claim.
     """
 
     instant: str
@@ -38,6 +39,7 @@ class Candidate:
     owner: str = ""
     reliance: Reliance = NO_RELIANCE
     schema_base: int = 0
+    claimed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,22 @@ def always(mine: Candidate, other: Past) -> Finding | None:
     """The two never go together."""
     del mine, other
     return Finding("the two exclude each other")
+
+
+def taken_back(mine: Candidate, other: Past) -> Finding | None:
+    """Commits were taken back while this service was carried out.
+
+    A plan that was not taken back with them reads nothing of them. But whoever carries it out may
+    have read their schema.
+    """
+    return None if other.position <= mine.claimed else always(mine, other)
+
+
+def unknown_extent(mine: Candidate, other: Past) -> Finding | None:
+    """Nobody can tell what the other changed: all that this service starts from may be gone."""
+    del other
+    sources = mine.footprint.touched | mine.footprint.replaced
+    return Finding("nobody can tell what it changed", sources)
 
 
 def other_schema(mine: Candidate, other: Past) -> Finding | None:

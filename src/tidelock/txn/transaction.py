@@ -77,14 +77,19 @@ class Transaction:
         markers: bool,
         rebased: int = 0,
         plan: Pending | None = None,
+        claimed: int = 0,
     ) -> None:
-        """Belong to `home`, which has begun it on top of `base`, or claimed it as `plan`."""
+        """Belong to `home`, which has begun it on top of `base`, or claimed it as `plan`.
+
+        `claimed` is the position of the claim.
+        """
         self._home = home
         self._begun = begun
         self._base = base
         self._markers = markers
         self._rebased = rebased
         self._plan = plan
+        self._claimed = claimed
         self._marked: tuple[str, ...] = ()
         self._shown: Shown | None = None
         self.deed = deed
@@ -264,7 +269,8 @@ class Transaction:
         with early detection switched on at the markers of older writers.
         """
         home = self._home
-        mine = Candidate(self.instant, footprint or Footprint(self.deed), owner=home.owner)
+        doing = footprint or Footprint(self.deed)
+        mine = Candidate(self.instant, doing, owner=home.owner, claimed=self._claimed)
         lost = home.beating.lost(self.instant)
         if lost:
             party = Party(self.instant, mine.footprint.deed, home.owner)
@@ -358,7 +364,11 @@ class Transaction:
         token = 0 if before is None else held or 0
         content = yield from store_content(self.instant, draft.metadata)
         candidate = candidate_of(
-            self.instant, draft, base_schema=self._base.schema_id, owner=home.owner
+            self.instant,
+            draft,
+            base_schema=self._base.schema_id,
+            owner=home.owner,
+            claimed=self._claimed,
         )
         fact = Commit(
             instant=self.instant,

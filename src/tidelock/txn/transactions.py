@@ -361,6 +361,7 @@ class Transactions:
             deed=deed_of(beat.operation),
             markers=beat.markers,
             plan=result.plan,
+            claimed=result.position,
         )
 
     def recover(self, *, delay_ms: int | None = None) -> Recovered:

@@ -246,10 +246,15 @@ def test_of_two_services_on_one_file_group_the_later_yields(mine: Deed, other: D
     assert isinstance(judged(ours, Footprint(other, groups("a"))), Yield)
 
 
-@pytest.mark.parametrize("other", [*WRITERS, *SERVICES, Deed.ROLLBACK])
-def test_a_clean_goes_with_everything_but_savepoints(other: Deed) -> None:
+@pytest.mark.parametrize(
+    "other", [*WRITERS, *SERVICES, Deed.ROLLBACK, Deed.SAVEPOINT, Deed.RESTORE]
+)
+def test_a_clean_goes_with_everything(other: Deed) -> None:
+    """What it deletes is gone when it is judged: savepoints and restores wait for its plan."""
     assert judged(Footprint(Deed.CLEAN), Footprint(other, groups("a"))) == Fine()
-    assert isinstance(judged(Footprint(Deed.CLEAN), Footprint(Deed.SAVEPOINT)), Yield)
+
+
+def test_no_savepoint_is_made_over_a_clean() -> None:
     assert isinstance(judged(Footprint(Deed.SAVEPOINT), Footprint(Deed.CLEAN)), Refuse)
 
 
@@ -260,9 +265,26 @@ def test_rollbacks_cleans_and_savepoints_of_others_stop_nobody(mine: Deed) -> No
         assert judged(ours, Footprint(other)) == Fine()
 
 
-@pytest.mark.parametrize("mine", [*WRITERS, *SERVICES, Deed.SAVEPOINT, Deed.CLEAN])
+@pytest.mark.parametrize("mine", [*WRITERS, *SERVICES, Deed.SAVEPOINT])
 def test_a_restore_in_between_lets_nobody_through(mine: Deed) -> None:
     assert judged(Footprint(mine, groups("a")), Footprint(Deed.RESTORE)) != Fine()
+
+
+@pytest.mark.parametrize("mine", SERVICES)
+def test_a_plan_that_a_restore_left_is_carried_out_by_whoever_claims_it_later(mine: Deed) -> None:
+    restore = Past(7, EARLY, EARLY, Footprint(Deed.RESTORE))
+    plan = Candidate(LATE, Footprint(mine, groups("a")), claimed=6)
+    assert isinstance(judge(plan, [restore]), Yield)
+    assert judge(replace(plan, claimed=8), [restore]) == Fine()
+
+
+@pytest.mark.parametrize("mine", SERVICES)
+def test_a_plan_that_met_what_nobody_knows_of_is_given_up_with_all_its_groups(mine: Deed) -> None:
+    """Whoever claims it later cannot know either, so that nobody could ever carry it out."""
+    theirs = Past(7, EARLY, EARLY, Footprint(Deed.RESTORE, everything=True))
+    verdict = judge(Candidate(LATE, Footprint(mine, groups("a")), claimed=8), [theirs])
+    assert isinstance(verdict, Yield)
+    assert verdict.groups == groups("a")
 
 
 def test_a_restore_that_is_decided_comes_to_its_end() -> None:

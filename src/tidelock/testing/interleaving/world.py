@@ -22,6 +22,7 @@ from tidelock.kernel.read import slice_batches
 from tidelock.store.contract import (
     ObjectMeta,
     ObjectStore,
+    Overwrite,
     PutMode,
     PutReply,
     StoredObject,
@@ -93,10 +94,10 @@ class CaseStore(MemoryStore):
         Readers with Hudi's default settings merge every block in the order of the log files.
         """
         other = self.copied(clock)
-        for key, stored in self._objects.items():
+        for key, body in self.objects().items():
             partition, _, name = key.rpartition("/")
-            if isinstance(data_file(partition, name, len(stored.body)), LogFile):
-                other._objects[key] = replace(stored, body=_equal_blocks(stored.body, key))
+            if isinstance(data_file(partition, name, len(body)), LogFile):
+                other.put(key, _equal_blocks(body, key), Overwrite())
         return other
 
     def objects(self) -> dict[str, bytes]:
