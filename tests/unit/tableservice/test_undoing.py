@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import tidelock as tl
+from tests.unit.operation.foreign import path_of, without_ledger
 from tests.unit.txn.bench import draft
 from tidelock.base.errors import Conflict, NotFound, WriteConflict
 from tidelock.ops.validate.ledger import check_ledger
@@ -150,6 +152,44 @@ def test_a_commit_that_a_pending_plan_reads_is_not_taken_back(tmp_path: Path) ->
         assert Compaction(table.writer()).schedule(Choice()) is not None
         with pytest.raises(Conflict, match="planned on top"):
             table.rollback(last(table))
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Iterator[Table]:
+    """A table with a compaction that is planned."""
+    with Table.create(
+        str(tmp_path / "m"), SCHEMA, key="id", ordering="ts", type=TYPES[1], options=QUIET
+    ) as table:
+        table.insert(rows((1, "a", 1)))
+        table.upsert(rows((1, "a2", 2)))
+        assert Compaction(table.writer()).schedule(Choice()) is not None
+        yield table
+
+
+def test_a_plan_made_before_a_commit_that_is_taken_back_is_carried_out(planned: Table) -> None:
+    planned.upsert(rows((1, "a3", 3)))
+    planned.rollback(last(planned))
+    (done,) = planned.compact().executed
+    assert done.files_written == 1
+    assert [row["v"] for row in content(planned)] == ["a2"]
+    assert sound(planned)
+
+
+def test_a_plan_that_met_a_restore_of_java_is_undone_and_made_anew(planned: Table) -> None:
+    """The ledger does not know what was taken back, so nobody could ever carry the plan out."""
+
+    def restore(table: tl.Table) -> None:
+        writes = [i for i in table.timeline if i.is_completed and i.action.writes_data]
+        table.restore(sorted(writes, key=lambda each: each.completion)[-2].requested)
+
+    planned.close()
+    without_ledger(path_of(planned), lambda table: table.upsert(rows((1, "a3", 3))))
+    without_ledger(path_of(planned), restore)
+    with another(planned) as table:
+        ran = table.compact()
+        assert ([left.overtaken for left in ran.left], len(ran.executed)) == ([True], 1)
+        assert [row["v"] for row in content(table)] == ["a2"]
+        assert sound(table)
 
 
 def test_an_instant_that_is_not_there_is_not_found(table: Table) -> None:
