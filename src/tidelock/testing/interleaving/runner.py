@@ -476,6 +476,8 @@ class _Run:
 
     def _check_kept(self) -> None:
         """Ask for the table as savepoints keep it: no clean may have deleted a file of it."""
+        if not self.kept:
+            return
         table = opened(self.case, self.store, self.clock, 3)
         gone = {instant for each in self.done for instant in each.undoes}
         for found in (each for each in table.timeline if each.requested in self.kept):
