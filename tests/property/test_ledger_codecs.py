@@ -74,6 +74,7 @@ def footprints(draw: st.DrawFn) -> Footprint:
         nonblocking=draw(st.booleans()),
         bucketed=draw(st.booleans()),
         everything=draw(st.booleans()),
+        deletes=bool(appended) and draw(st.booleans()),
     )
 
 
@@ -290,6 +291,19 @@ def test_a_grown_set_is_a_set(added: list[str], other: str) -> None:
     assert len(grown) == len(set(added))
     assert (other in grown) == (other in added)
     assert all(len(before) == size for before, size in earlier), "it shares, and never changes"
+
+
+def test_an_entry_that_does_not_say_whether_it_deletes_may_have_deleted() -> None:
+    logs = frozenset({("p", "a")})
+    appended = Footprint(Deed.UPSERT, touched=logs, appended=logs)
+    based = Footprint(Deed.UPSERT, touched=logs)
+    for footprint in (appended, based):
+        fact = Foreign(format_time(1), Action.DELTA_COMMIT, format_time(2), footprint)
+        body = json.loads(encode(Entry(1, format_time(3), "me", "n", "", 0, fact)))
+        body["footprint"].pop("deletes", None)
+        read = decode(json.dumps(body).encode(), where="an entry").fact
+        assert isinstance(read, Foreign)
+        assert read.footprint.deletes == (footprint is appended)
 
 
 @MANY

@@ -62,18 +62,27 @@ def keep_their_order(
     theirs: Sequence[LogFile],
     schema: pa.Schema,
     rule: MergeRule,
+    *,
+    reversed_order: bool,
 ) -> bool:
-    """Tell whether merging log files gives the same rows whichever of the two come first.
+    """Tell whether readers see our log files, which did not read theirs, after theirs.
 
-    It does if no key is in both, or if for each the greater ordering value decides.
+    With `reversed_order` readers apply theirs last: that gives the same rows if no key is in both,
+    or if for each the greater ordering value decides. Otherwise ours must have no row for a key
+    that theirs delete in natural order: it would be compared with the base row that was deleted.
     """
     if rule.mode is MergeMode.CUSTOM:
         return False
     fields = [pa.field(RECORD_KEY, pa.string()), *(schema.field(name) for name in rule.ordered_by)]
     mine, other = (_versions(store, logs, pa.schema(fields), rule) for logs in (ours, theirs))
     both = mine.join(other, "key", join_type="inner", right_suffix=" of other")
-    if not both.num_rows or not rule.ordered_by:
-        return not both.num_rows
+    if not both.num_rows:
+        return True
+    if not rule.ordered_by:
+        return not reversed_order
+    if not reversed_order:
+        rows = pc.invert(both.column(" natural"))
+        return not pc.any(pc.and_(both.column(" natural of other"), rows)).as_py()
     same = pa.repeat(pa.scalar(value=True), both.num_rows)
     for name in rule.ordered_by:
         left, right = both.column(name), both.column(f"{name} of other")

@@ -362,7 +362,7 @@ class TableWriter:
                         return outcome, draft
                     if self._has_copies(checks, placed, kept):
                         return outcome, draft
-                    if not self._in_any_order(checks, results):
+                    if not self._keep_order(checks, results, transaction.instant):
                         return outcome, draft
                     cleared.update(check.position for check in checks)
                 case Overtaken(verdict=ReplanReplaced(add=add, drop=drop)) if not self._bucketed:
@@ -392,8 +392,10 @@ class TableWriter:
         profile = kept.engine.tag(kept.rows, rule).profile
         return any(partition.updates for partition in profile.values())
 
-    def _in_any_order(self, checks: Iterable[KeyCheck], results: Sequence[FileResult]) -> bool:
-        """Tell whether log files merge the same, though readers apply those of others last.
+    def _keep_order(
+        self, checks: Iterable[KeyCheck], results: Sequence[FileResult], instant: str
+    ) -> bool:
+        """Tell whether readers merge log files of others and of `instant` as the ledger has them.
 
         Files of others that are gone were compacted since, and nothing is certain.
         """
@@ -406,7 +408,12 @@ class TableWriter:
                 ]
                 mine = [each for each in results if (each.partition, each.file_id) == group]
                 if not theirs or not keep_their_order(
-                    self.store, logs_of(mine), theirs, self.columns(), self._merge_rule()
+                    self.store,
+                    logs_of(mine),
+                    theirs,
+                    self.columns(),
+                    self._merge_rule(),
+                    reversed_order=instant < check.instant,
                 ):
                     return False
         return True

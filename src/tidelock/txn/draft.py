@@ -81,6 +81,7 @@ class CommitDraft:
             intents=self.intents,
             inserts=self._new_keys(),
             nonblocking=self.nonblocking,
+            deletes=has_deletes(self.metadata),
             bucketed=self.bucketed,
         )
 
@@ -160,6 +161,14 @@ def stats_of(results: Iterable[FileResult]) -> dict[str, tuple[WriteStat, ...]]:
     for result in results:
         stats.setdefault(result.partition, []).append(result.stat)
     return {partition: tuple(each) for partition, each in stats.items()}
+
+
+def has_deletes(metadata: TimelineRecord) -> bool:
+    """Tell whether rows or keys that a commit wrote are deletes."""
+    if not isinstance(metadata, CommitMetadata):
+        return False
+    every = metadata.partition_to_write_stats.values()
+    return any(stat.num_deletes for stats in every for stat in stats)
 
 
 @lru_cache(maxsize=64)

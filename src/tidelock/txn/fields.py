@@ -124,6 +124,8 @@ class Fields:
             intents=None if held.raw("wholeTable") is True else frozenset(held.texts("intents")),
             inserts={p: _new_keys(inserts.below(p)) for p in inserts.values},
             nonblocking=held.raw("nonblocking") is True,
+            # Releases that did not say it may have deleted with any operation.
+            deletes="appended" in held.values and held.raw("deletes") is not False,
             bucketed=held.raw("bucketed") is True,
             everything=held.raw("everything") is True,
         )
@@ -158,6 +160,8 @@ def encode_footprint(footprint: Footprint) -> dict[str, Any]:
         fields["intents"] = sorted(footprint.intents)
     if footprint.inserts:
         fields["inserts"] = {p: _key_fields(new) for p, new in sorted(footprint.inserts.items())}
+    if footprint.appended:
+        fields["deletes"] = footprint.deletes
     for name in ("nonblocking", "bucketed", "everything"):
         if getattr(footprint, name):
             fields[name] = True

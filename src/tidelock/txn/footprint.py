@@ -105,9 +105,9 @@ class Footprint:
     `touched` are file groups that existed and have a new version, `created` groups it began;
     `appended` those of both that only got log files. `replaced` are groups nobody sees any more.
     `intents` are partitions that it overwrote whatever was in them, None for all of the table.
-    `nonblocking` marks log files written without having read the group they belong to. `bucketed`
-    says that file ids begin with the number of a bucket. `everything` stands for a write whose
-    extent is not known.
+    `nonblocking` marks log files written without having read the group they belong to. `deletes`
+    says that rows or keys in its log files may be deletes. `bucketed` says that file ids begin with
+    the number of a bucket. `everything` stands for a write whose extent is not known.
     """
 
     deed: Deed
@@ -120,6 +120,7 @@ class Footprint:
     nonblocking: bool = False
     bucketed: bool = False
     everything: bool = False
+    deletes: bool = False
 
     @property
     def based(self) -> frozenset[GroupId]:

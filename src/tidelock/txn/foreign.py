@@ -28,7 +28,7 @@ from tidelock.table.timeline.metadata import (
 )
 from tidelock.txn.appending import No, append
 from tidelock.txn.config import TIMEZONE_POLICY
-from tidelock.txn.draft import deed_of, schema_id_of
+from tidelock.txn.draft import deed_of, has_deletes, schema_id_of
 from tidelock.txn.effects import Get, List, ReadHistory, Steps
 from tidelock.txn.entry import Commit, Fact, Foreign
 from tidelock.txn.fold import Fold, lawful
@@ -314,6 +314,7 @@ def footprint_of(metadata: CommitMetadata) -> Footprint:
         created=frozenset(created),
         replaced=replaced,
         intents=intents,
+        deletes=has_deletes(metadata),
         inserts={} if deed in (Deed.CLUSTERING, Deed.COMPACTION, Deed.LOG_COMPACTION) else inserts,
     )
 

@@ -44,8 +44,9 @@ EXCEPTIONS: Final = """
   request times, which then is the order of the ledger, for equal ordering values and deletes too.
   In the other order the files are compared: where no key is in both, or the ordering values of
   every common key differ, the order does not matter. Otherwise the later commit is written again.
-  So are rows after a delete of the same key, which may be older than the row that it deleted: in a
-  log file they would bring that row back.
+  So are rows after a delete of the same key without an ordering value, which may be older than the
+  row that it deleted: in a log file they would bring that row back. A commit says whether it
+  deletes, whatever its operation, and its files are compared if it does.
 - **An overwrite lists file groups that came meanwhile instead of being written again.** Its rows
   depend on nothing that was there. A replaced file group is hidden from every reader of a
   snapshot from the completion on, whichever request time is the later. With a bucket index an

@@ -84,7 +84,7 @@ def same_groups(mine: Candidate, other: Past) -> Finding | None:
     unread = {group for group in _unread_logs(ours, theirs) & met if group[0] not in relied.rows}
     if met - unread:
         return Finding("both changed these file groups", frozenset(met - unread))
-    if unread and (mine.instant < other.instant or theirs.deed in _DELETING):
+    if unread and (mine.instant < other.instant or theirs.deletes):
         # Readers order the log files of a slice by request time, so the other's lie on top. A row
         # on top of a delete must be above the row that was deleted, which this write did not read.
         check = KeyCheck(
@@ -92,10 +92,6 @@ def same_groups(mine: Candidate, other: Past) -> Finding | None:
         )
         return Finding("both appended to these file groups", checks=(check,))
     return None
-
-
-_DELETING: Final = frozenset({Deed.DELETE, Deed.READ_WRITE})
-"""Operations that write deletes in natural order."""
 
 
 def _unread_logs(ours: Footprint, theirs: Footprint) -> frozenset[GroupId]:

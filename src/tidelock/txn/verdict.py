@@ -76,9 +76,9 @@ class KeyCheck:
 
     `keys` is None when the ledger does not name them; then they are in `files`. With `groups`, all
     rows of one's own are compared, or looked for in these file groups of the other where it named
-    no keys, not only new ones; with
-    `log_order`, its log files in them, requested at `instant`, are compared with one's own:
-    readers apply them last, which matters where neither ordering value is the greater.
+    no keys, not only new ones; with `log_order`, its log files in them, requested at `instant`, are
+    compared with one's own. Readers apply log files by request time, which matters where neither
+    ordering value is the greater; a row after a delete may be older than what that deleted.
     """
 
     position: int

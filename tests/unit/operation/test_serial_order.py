@@ -75,6 +75,22 @@ def between(table: tl.Table, meanwhile: Act) -> tl.Table:
     return slow
 
 
+def ahead(table: tl.Table, meanwhile: Act) -> tl.Table:
+    """Return another handle: before its next write begins, its rows placed, `meanwhile` happens."""
+    other = tl.Table.open(table.uri, options=table._options)
+    slow = tl.Table.open(table.uri, options=table._options)
+    transactions = slow.writer().transactions
+    begin = transactions.begin
+
+    def then_begin(*args: Any, **more: Any) -> Any:
+        transactions.begin = begin  # type: ignore[method-assign]
+        meanwhile(other)
+        return begin(*args, **more)
+
+    transactions.begin = then_begin  # type: ignore[method-assign]
+    return slow
+
+
 def held(table: tl.Table) -> list[tuple[str, str, int]]:
     """Return the rows of a table as a newcomer reads it."""
     fresh = tl.Table.open(table.uri, options=table._options)
@@ -181,6 +197,58 @@ def test_an_upsert_without_blocking_stays_after_a_delete() -> None:
     slow = between(table, lambda other: other.delete([{"id": "k", "day": "a"}]))
     slow.upsert([row("k", 2)])
     assert held(slow) == [("k", "a", 2)]
+
+
+DELETABLE: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("day", pa.string()),
+        ("ts", pa.int32()),
+        ("v", pa.int32()),
+        ("_hoodie_is_deleted", pa.bool_()),
+    ]
+)
+UNORDERED_DELETES: Final[dict[str, Act]] = {
+    "delete": lambda t: t.delete([{"id": "k", "day": "a"}]),
+    **{
+        f"{name} of {ts}": lambda t, name=name, ts=ts: getattr(t, name)(
+            [{**row("k", 0), "ts": ts, "_hoodie_is_deleted": True}]
+        )
+        for name in ("upsert", "insert")
+        for ts in (0, None)
+    },
+}
+"""Deletes without an ordering value: absent, or the integer 0."""
+
+
+@pytest.mark.parametrize("name", ["upsert", "insert"])
+@pytest.mark.parametrize("delete", UNORDERED_DELETES)
+@pytest.mark.parametrize("when", ["before it begins", "after it began", "stale view"])
+def test_a_row_without_blocking_stays_after_a_delete_without_ordering_value(
+    when: str, delete: str, name: str
+) -> None:
+    table = table_of(MOR, ordering="ts", schema=DELETABLE, options=NON_BLOCKING)
+    table.upsert([row("k", 1, ts=10), row("l", 1)])
+    table.compact()
+    if when == "stale view":
+        slow = tl.Table.open(table.uri, options=table._options)
+        slow.insert([row("l", 1)])
+        UNORDERED_DELETES[delete](table)
+    else:
+        slow = (ahead if when == "before it begins" else between)(table, UNORDERED_DELETES[delete])
+    getattr(slow, name)([row("k", 7, ts=2)])
+    assert held(slow) == [("k", "a", 7), ("l", "a", 1)], "not the row that was deleted"
+
+
+@pytest.mark.parametrize("mine", ["k", "l"])
+def test_only_a_key_that_was_deleted_is_written_again_without_blocking(mine: str) -> None:
+    table = table_of(MOR, ordering="ts", schema=DELETABLE, options=NON_BLOCKING)
+    table.upsert([row("k", 1, ts=10), row("l", 1, ts=10)])
+    table.compact()
+    slow = ahead(table, UNORDERED_DELETES["upsert of 0"])
+    report = slow.upsert([row(mine, 7, ts=11)])
+    assert report.rebases == (1 if mine == "k" else 0)
+    assert held(slow) == ([("k", "a", 7), ("l", "a", 1)] if mine == "k" else [("l", "a", 7)])
 
 
 @pytest.mark.parametrize("ts", [1, 2])

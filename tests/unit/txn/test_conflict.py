@@ -314,6 +314,9 @@ def test_log_files_of_non_blocking_writers_do_not_meet() -> None:
     assert [check.log_order for check in inverted.checks] == [True]
     replaced = Footprint(Deed.OVERWRITE, replaced=groups("00000001-x"), intents=frozenset({P}))
     assert isinstance(judged(ours, replaced), Rebase), "what was overwritten is not written to"
+    deleting = judged(ours, replace(ours, deletes=True))
+    assert isinstance(deleting, CheckKeys), "a row may be older than the one that was deleted"
+    assert [check.log_order for check in deleting.checks] == [True]
 
 
 @pytest.mark.parametrize("nonblocking", [False, True])
