@@ -32,9 +32,11 @@ from tidelock.table.filegroup.slice import FileSlice
 from tidelock.table.properties import TableProperties
 from tidelock.table.schema.meta import without_meta
 from tidelock.table.snapshot import TableSnapshot, open_table
+from tidelock.table.timeline.active import ActiveTimeline
 from tidelock.table.timeline.instant import Instant
 from tidelock.txn.checkpoint import CHECKPOINT_KEY, decode
-from tidelock.txn.published import check_published
+from tidelock.txn.fold import Fold
+from tidelock.txn.published import check_published, unfinished_writes
 
 R = TypeVar("R")
 
@@ -59,6 +61,7 @@ class TableReads:
     ) -> None:
         """Wrap a snapshot."""
         self._seen: TableSnapshot | None = snapshot
+        self._last_timeline = snapshot.timeline
         self._named_by = snapshot.named_by
         self._store: ObjectStore = snapshot.store
         self._properties = snapshot.properties
@@ -69,8 +72,10 @@ class TableReads:
     @property
     def _snapshot(self) -> TableSnapshot:
         if self._seen is None:
-            self._seen = replace(snapshot_now(self._store), named_by=self._named_by)
-            self._properties = self._seen.properties
+            found = snapshot_now(self._store, last=self._last_timeline)
+            self._seen = replace(found, named_by=self._named_by)
+            self._last_timeline = found.timeline
+            self._properties = found.properties
         return self._seen
 
     def refresh(self) -> None:
@@ -220,8 +225,10 @@ class TableReads:
         """
         start = None if since is None else point_in_time(since)
         idle_since_ms = self._clock.now().monotonic_ms
+        last: ActiveTimeline | None = None
         while True:
-            snapshot = snapshot_now(self._store)
+            snapshot = snapshot_now(self._store, last=last)
+            last = snapshot.timeline
             for completion, scan in changes_by_commit(
                 snapshot,
                 start,
@@ -283,20 +290,28 @@ class TableReads:
         return pa.concat_tables([schema.empty_table(), *parts])
 
 
-def snapshot_now(store: ObjectStore) -> TableSnapshot:
+def snapshot_now(store: ObjectStore, *, last: ActiveTimeline | None = None) -> TableSnapshot:
     """Return the table as it is now, without what the ledger says will never be part of it.
 
     The checkpoint is read after the timeline: what the archive takes off the timeline is in it
-    before. Raises: what `open_table` raises.
+    before. `last` is the timeline at an earlier look of the same process.
+
+    Raises: what `open_table` raises, and `DataCorrupt` naming a completed instant that is lost.
     """
     snapshot = open_table(store)
     found = store.get(CHECKPOINT_KEY)
+    where = f"{store.uri}/{CHECKPOINT_KEY}"
+    fold = Fold() if found is None else decode(found.body, where=where).fold
+    timeline = check_published(
+        store,
+        fold,
+        snapshot.timeline,
+        history=snapshot.properties.history_folder,
+        unfinished=unfinished_writes(snapshot.timeline, last),
+    )
     if found is None:
-        return snapshot
-    fold = decode(found.body, where=f"{store.uri}/{CHECKPOINT_KEY}").fold
+        return replace(snapshot, timeline=timeline)
     void = frozenset(fold.void)
-    history = snapshot.properties.history_folder
-    timeline = check_published(store, fold, snapshot.timeline, history=history)
     timeline = timeline.without_completed(void)
     # Java archives by a timeline of its own.
     settled = None if fold.foreign else fold.time

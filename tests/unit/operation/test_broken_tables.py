@@ -21,6 +21,8 @@ from tidelock.base.errors import (
 )
 from tidelock.store.contract import Overwrite
 from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
+from tidelock.table.timeline.instant import Action
+from tidelock.table.timeline.metadata import OperationType
 
 
 def replaced(table: tl.Table, key: str, body: bytes) -> bytes:
@@ -164,6 +166,62 @@ def test_a_completed_instant_that_is_lost_is_named(kind: str) -> None:
     table.refresh()
     with pytest.raises(DataCorrupt, match=lost.requested):
         table.read()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("writes", [5, 40])
+def test_a_completed_instant_that_is_lost_since_the_last_checkpoint_is_named(
+    writes: int, kind: str
+) -> None:
+    table = made(kind)
+    for number in range(writes):
+        table.upsert([row(number)])
+    open_before = tl.Table.open(table.uri)
+    lost = [i for i in table.timeline if i.is_completed][-3]
+    table._store.delete(f".hoodie/timeline/{lost.file_name}")
+    with pytest.raises(DataCorrupt, match=f"no completed instant {lost.requested}"):
+        tl.Table.open(table.uri)
+    open_before.refresh()
+    with pytest.raises(DataCorrupt, match=lost.requested):
+        open_before.read()
+    with pytest.raises(DataCorrupt, match=lost.requested):
+        next(table.follow(idle_ms=1))
+
+
+def test_a_lost_plan_that_was_carried_out_is_named() -> None:
+    table = made("MERGE_ON_READ", index="BUCKET")
+    table.upsert([row(1)])
+    table.upsert([row(1, 2)])
+    table.compact()
+    (lost,) = [i for i in table.timeline if i.is_completed and i.action is Action.COMMIT]
+    table.upsert([row(1, 3)])
+    table._store.delete(f".hoodie/timeline/{lost.file_name}")
+    with pytest.raises(DataCorrupt, match=f"no completed instant {lost.requested}"):
+        tl.Table.open(table.uri)
+
+
+def test_the_last_commit_may_not_be_on_the_timeline_yet_and_is_put_there_by_a_write() -> None:
+    table = made()
+    for number in range(4):
+        table.upsert([row(number)])
+    last = table.timeline[-1]
+    table._store.delete(f".hoodie/timeline/{last.file_name}")
+    other = tl.Table.open(table.uri)
+    assert held(other) == [row(number) for number in range(3)], "what readers see is a prefix"
+    other.upsert([row(4)])
+    assert held(other) == [row(number) for number in range(5)]
+
+
+def test_a_write_at_work_beside_others_is_not_taken_for_lost() -> None:
+    table = made()
+    table.upsert([row(0)])
+    writer = tl.Table.open(table.uri).writer()
+    with writer.transactions.begin(Action.COMMIT, OperationType.UPSERT) as begun:
+        table.upsert([row(1)])
+        assert begun.instant < table.timeline[-1].requested
+        table.refresh()
+        for reader in (table, tl.Table.open(table.uri)):
+            assert held(reader) == [row(0), row(1)]
 
 
 @pytest.mark.parametrize(
