@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidelock.base.errors import InvalidInput, Unsupported
 from tidelock.store.contract import ObjectMeta, StoredObject
 from tidelock.table.filegroup.view import GroupId
+from tidelock.table.timeline.active import at_one_moment, instants_in
 from tidelock.table.timeline.archive import ArchivedInstant
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import (
@@ -16,7 +17,6 @@ from tidelock.table.timeline.instant import (
     Instant,
     State,
     format_time,
-    parse_instant,
     parse_time,
 )
 from tidelock.table.timeline.metadata import (
@@ -83,12 +83,19 @@ class Importer:
         Raises: `Unsupported` for a commit since `last` with times of another zone than UTC.
         """
         listed: tuple[ObjectMeta, ...] = yield List(f"{self.folder}/")
-        view = _with_plans(view, listed, self.folder)
-        gone, found = _gone(view, listed, self.folder), _unknown(view, listed, self.folder)
+        gone, found = self._differences(view, listed)
         if found or (last is not None and not gone <= last.gone):
             # What other processes of ours have completed or archived has an entry by now.
             view = yield from forward(view)
-            gone, found = _gone(view, listed, self.folder), _unknown(view, listed, self.folder)
+            gone, found = self._differences(view, listed)
+        if found or (last is not None and not gone <= last.gone):
+            # C104: what completed before that may have been left out of the listing. Where nothing
+            # differs, what completed meanwhile may as well have completed after it.
+            again: tuple[ObjectMeta, ...] = yield List(f"{self.folder}/")
+            listed = at_one_moment(listed, again, self.folder)
+            view = yield from forward(view)
+            gone, found = self._differences(view, listed)
+        view = _with_plans(view, listed, self.folder)
         if last is not None and not gone <= last.gone:
             history = yield ReadHistory(self.history_folder, _before(last.time))
             archived = _archived(view, history, self.history_folder)
@@ -105,6 +112,12 @@ class Importer:
         if found:
             view = yield from self.publisher.publish(view)
         return view, Look(gone, view.fold.time, _begun(view, listed, self.folder))
+
+    def _differences(
+        self, view: View, listed: Sequence[ObjectMeta]
+    ) -> tuple[frozenset[str], dict[str, _Done]]:
+        """Return the commits that are missing from the timeline, and those without an entry."""
+        return _gone(view, listed, self.folder), _unknown(view, listed, self.folder)
 
     def _import(self, view: View, done: _Done, *, adopted: bool) -> Steps[View]:
         instant, body = done.instant, done.body
@@ -129,7 +142,7 @@ class _Done:
 
 
 def _with_plans(view: View, listed: Sequence[ObjectMeta], folder: str) -> View:
-    for instant, _ in _instants(listed, folder):
+    for instant, _ in instants_in(listed, folder):
         if instant.action in ADOPTED and not instant.is_completed:
             view = replace(view, planned=max(view.planned, instant.requested))
     return view
@@ -137,7 +150,7 @@ def _with_plans(view: View, listed: Sequence[ObjectMeta], folder: str) -> View:
 
 def _gone(view: View, listed: Sequence[ObjectMeta], folder: str) -> frozenset[str]:
     """Return the commits of the ledger that should be on the timeline, and are not."""
-    there = {instant.requested for instant, _ in _instants(listed, folder)}
+    there = {instant.requested for instant, _ in instants_in(listed, folder)}
     facts = (entry.fact for entry in view.unpublished())
     there |= {fact.instant for fact in facts if isinstance(fact, Commit)}
     fold = view.fold
@@ -150,7 +163,7 @@ def _gone(view: View, listed: Sequence[ObjectMeta], folder: str) -> frozenset[st
 
 def _begun(view: View, listed: Sequence[ObjectMeta], folder: str) -> dict[str, tuple[State, int]]:
     """Return the writes on the timeline that have begun and not ended, and are in no plan."""
-    fold, found = view.fold, tuple(_instants(listed, folder))
+    fold, found = view.fold, tuple(instants_in(listed, folder))
     done = {instant.requested for instant, _ in found if instant.is_completed}
     begun: dict[str, tuple[State, int]] = {}
     for each, meta in found:
@@ -164,11 +177,10 @@ def _begun(view: View, listed: Sequence[ObjectMeta], folder: str) -> dict[str, t
 def _unknown(view: View, listed: Sequence[ObjectMeta], folder: str) -> dict[str, _Done]:
     """Return the completed instants on the timeline that have no entry, by request time."""
     found: dict[str, _Done] = {}
-    for instant, meta in _instants(listed, folder):
+    for instant, meta in instants_in(listed, folder):
         if instant.is_completed and _counts(instant.action, instant.requested, view.fold):
-            completion = instant.completion or format_time(meta.modified_epoch_ms)
-            done = replace(instant, completion=completion)
-            found.setdefault(done.requested, _Done(done, meta.key, b"", meta.modified_epoch_ms))
+            done = _Done(instant, meta.key, b"", meta.modified_epoch_ms)
+            found.setdefault(instant.requested, done)
     return found
 
 
@@ -223,13 +235,6 @@ def _counts(action: Action, requested: str, fold: Fold) -> bool:
     return (action.writes_data or action in _PLAIN) and not fold.is_settled(requested)
 
 
-def _instants(listed: Sequence[ObjectMeta], folder: str) -> Iterator[tuple[Instant, ObjectMeta]]:
-    for meta in listed:
-        instant = parse_instant(meta.key.removeprefix(f"{folder}/"))
-        if instant is not None:
-            yield instant, meta
-
-
 def _before(time: str) -> str:
     """Return a time that nothing was completed before which was not there at `time`."""
     return format_time(max(0, parse_time(time) - _CLOCKS_MS))
@@ -269,7 +274,7 @@ def _with_undone(fold: Fold, fact: Foreign, body: bytes, where: str, folder: str
     ends: list[str] = []
     for instant in (each for each in said if not fold.is_settled(each)):
         listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{instant}")
-        if not any(left.requested == instant for left, _ in _instants(listed, folder)):
+        if not any(left.requested == instant for left, _ in instants_in(listed, folder)):
             undoes.append(instant)
         elif instant in fold.plans:
             ends.append(instant)

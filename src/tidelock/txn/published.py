@@ -34,8 +34,8 @@ def check_published(
 
     `fold` is one that was published to its end, of before or after the timeline was loaded. What
     was committed since is in entries, which are read only if one of the `unfinished` writes has no
-    heartbeat: a write that is at work has one, and one that is complete has none. Tables that others
-    write without a ledger are not judged: they take commits back without a word.
+    heartbeat: a write that is at work has one, and one that is complete has none. Tables that
+    others write without a ledger are not judged: they take commits back without a word.
 
     Raises: `DataCorrupt` naming a completed instant that is lost.
     """

@@ -17,10 +17,13 @@ import tidelock as tl
 from tests.unit.doubles import ManualClock
 from tests.unit.operation.model import made, ordered, row
 from tests.unit.txn.bench import Bench, draft
+from tests.unit.txn.test_foreign import java_commit
 from tests.unit.txn.test_planning import OCC
 from tidelock.operation.following import settled_writes
 from tidelock.operation.reads import snapshot_now
+from tidelock.ops.ui.watching import TableWatch
 from tidelock.store.contract import (
+    Create,
     ObjectMeta,
     ObjectStore,
     PutMode,
@@ -32,6 +35,8 @@ from tidelock.table.timeline import active
 from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import parse_instant
 from tidelock.txn.draft import Committed
+from tidelock.txn.entry import Foreign
+from tidelock.txn.ledger import Ledger
 
 WRITES = 3
 PAGES = 9
@@ -107,6 +112,18 @@ class PagedStore:
 
     def close(self) -> None:
         """Keep everything."""
+
+
+class SharedStore(PagedStore):
+    """Such a store, for those who write as well."""
+
+    def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
+        """Write it."""
+        return self.inner.put(key, body, mode)
+
+    def delete(self, key: str) -> None:
+        """Remove it."""
+        self.inner.delete(key)
 
 
 @dataclass(frozen=True)
@@ -214,12 +231,49 @@ def test_the_writes_of_a_streaming_batch_are_without_gaps(
         assert tuple(each.completion for each in found) == table.completions[: len(found)], appear
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("turn", [1, -1])
+def test_commits_without_an_entry_get_theirs_by_completion_time(turn: int, order: str) -> None:
+    completions = [f"2021010100000000{number}" for number in range(5, 5 + WRITES)]
+    first = "20200101000000001"
+    for appear in APPEARANCES:
+        bench = Bench(OCC)
+        java_commit(bench, "20200101000000000", first, "g")
+        for number, completion in enumerate(completions[::turn]):
+            requested = f"2021010100000000{number}"
+            bench.store.put(f"{TIMELINE_FOLDER}/{requested}.inflight", b"", Create())
+            java_commit(bench, requested, completion, f"g{number}")
+        table = completed_in(bench.store)
+        ledger = Ledger(SharedStore(bench.store, list(table.commits), appear, order))
+        for _ in range(PAGES + 1):
+            ledger.refresh()
+        facts = [entry.fact for entry in ledger.view.tail]
+        taken = [fact.completion for fact in facts if isinstance(fact, Foreign)]
+        assert taken == [first, *completions], appear
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("make", TABLES)
+def test_the_dashboard_shows_every_commit_before_the_last_it_shows(
+    make: Callable[[], Written], order: str
+) -> None:
+    table = make()
+    for appear in APPEARANCES:
+        watch = TableWatch(torn(table, appear, order), ManualClock())
+        watch.look()
+        page = watch.page(0)
+        assert page is not None
+        assert page["problem"] == ""
+        shown = sorted(row.completion for row in watch.rows.rows.values() if row.completion)
+        assert tuple(shown) == table.completions[: len(shown)], appear
+
+
 @pytest.mark.parametrize(("make", "order"), [(rows_written, "ascending"), (crossed, "descending")])
 def test_one_look_is_caught(
     make: Callable[[], Written], order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: what a single listing shows counts as the timeline."""
-    monkeypatch.setattr(active.ActiveTimeline, "until", lambda timeline, completion: timeline)
+    monkeypatch.setattr(active, "at_one_moment", lambda first, *_: first)
     table = make()
     shown = [settled_writes(torn(table, appear, order), "")[1] for appear in APPEARANCES]
     seen = [tuple(each.completion for each in found) for found in shown]

@@ -23,7 +23,8 @@ from tidelock.ops.ui.rows import InstantRows
 from tidelock.store.contract import ObjectStore
 from tidelock.table.properties import TableProperties, TableType
 from tidelock.table.properties_file import load_properties
-from tidelock.table.timeline.instant import Action, Instant, State, furthest, parse_instant
+from tidelock.table.timeline.active import at_one_moment, instants_in
+from tidelock.table.timeline.instant import Action, Instant, State, furthest
 from tidelock.tableservice.overview import services_of
 from tidelock.txn.effects import World
 from tidelock.txn.entry import (
@@ -270,8 +271,9 @@ class TableWatch:
 
     def _list_timeline(self, folder: str) -> None:
         assert self._view is not None
-        listed = (meta.key.removeprefix(f"{folder}/") for meta in self.store.list(f"{folder}/"))
-        found = furthest(i for name in listed if (i := parse_instant(name)) is not None)
+        first, second = tuple(self.store.list(f"{folder}/")), self.store.list(f"{folder}/")
+        listed = at_one_moment(first, second, folder)
+        found = furthest(instant for instant, _ in instants_in(listed, folder))
         self._instants = {instant.requested: instant for instant in found}
         self.rows.listed(found)
         self._archived = self._view.fold.archived

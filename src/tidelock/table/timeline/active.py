@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeVar
 
 from tidelock.base.errors import Conflict, DataCorrupt
-from tidelock.store.contract import ObjectStore
+from tidelock.store.contract import ObjectMeta, ObjectStore
 from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import (
     Action,
@@ -170,44 +170,55 @@ class ActiveTimeline:
 def load_timeline(store: ObjectStore, folder: str = TIMELINE_FOLDER) -> ActiveTimeline:
     """List the timeline as it was at one moment. Names that are no instant's are not looked at.
 
+    Raises: `DataCorrupt` for a completed instant of zero bytes, whose changes are unknown.
+    """
+    prefix = f"{folder}/"
+    listed = at_one_moment(tuple(store.list(prefix)), tuple(store.list(prefix)), folder)
+    files: list[Instant] = []
+    legacy: list[tuple[Instant, str]] = []
+    for instant, meta in instants_in(listed, folder):
+        name = meta.key.removeprefix(prefix)
+        if instant.is_completed and meta.size_bytes == 0:
+            raise DataCorrupt(
+                f"{store.uri}/{folder}/{name} is a completed instant of zero bytes",
+                hint="restore this file from a copy; what the commit changed is only written there",
+            )
+        if instant.file_name != name:
+            legacy.append((instant, name))
+        files.append(instant)
+    return ActiveTimeline(store, folder, tuple(sorted(files)), tuple(legacy))
+
+
+def at_one_moment(
+    first: Iterable[ObjectMeta], second: Iterable[ObjectMeta], folder: str
+) -> tuple[ObjectMeta, ...]:
+    """Return what the timeline had at one moment, from two listings, one after the other.
+
     A listing is no snapshot: it comes in pages, or in the order of a directory, and may show a
     completed instant without one that completed before it, if both appear meanwhile. Completed
     instants are published in the order of their completion times (C29), so what one listing has
     shown, the next one shows with everything before it. Hence two, and of the second what completed
     by the last completion time of the first.
-    Raises: `DataCorrupt` for a completed instant of zero bytes, whose changes are unknown.
     """
-    until = _look(store, folder).latest_completion
-    return _look(store, folder).until(until)
+    until = max((instant.completion for instant, _ in instants_in(first, folder)), default="")
+    return tuple(
+        meta for instant, meta in instants_in(second, folder) if instant.completion <= until
+    )
 
 
-def _look(store: ObjectStore, folder: str) -> ActiveTimeline:
-    """List the timeline once."""
-    files: list[Instant] = []
-    legacy: list[tuple[Instant, str]] = []
-    for instant, name, size_bytes, modified_epoch_ms in _listed(store, folder):
-        known = instant
-        if instant.is_completed and size_bytes == 0:
-            raise DataCorrupt(
-                f"{store.uri}/{folder}/{name} is a completed instant of zero bytes",
-                hint="restore this file from a copy; what the commit changed is only written there",
-            )
-        if instant.is_completed and not instant.completion:
-            known = replace(instant, completion=format_time(modified_epoch_ms))
-            legacy.append((known, name))
-        files.append(known)
-    return ActiveTimeline(store, folder, tuple(sorted(files)), tuple(legacy))
+def instants_in(listed: Iterable[ObjectMeta], folder: str) -> Iterator[tuple[Instant, ObjectMeta]]:
+    """Yield the instants of a listing of the timeline, with their files.
 
-
-def _listed(store: ObjectStore, folder: str) -> Iterator[tuple[Instant, str, int, int]]:
+    Completed files of old versions do not name their completion time: it is when they were written.
+    """
     prefix = f"{folder}/"
-    for meta in store.list(prefix):
-        name = meta.key.removeprefix(prefix)
-        if "/" in name:
+    for meta in listed:
+        instant = parse_instant(meta.key.removeprefix(prefix))
+        if instant is None:
             continue
-        instant = parse_instant(name)
-        if instant is not None:
-            yield instant, name, meta.size_bytes, meta.modified_epoch_ms
+        if instant.is_completed and not instant.completion:
+            instant = replace(instant, completion=format_time(meta.modified_epoch_ms))
+        yield instant, meta
 
 
 def _among(instant: Instant, actions: tuple[Action, ...]) -> bool:
