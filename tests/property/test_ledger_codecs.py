@@ -99,6 +99,7 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             st.integers(0, 3),
             st.none() | marks,
             st.integers(0, 2),
+            st.dictionaries(texts, st.none(), max_size=2),
         ),
         st.builds(
             Rollback,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelock.store.contract import ObjectMeta
 from tidelock.table.markers import marker_folder, parse_marker
@@ -16,7 +16,7 @@ from tidelock.txn.content import INLINE_BYTES_MAX, Content, Inline
 from tidelock.txn.draft import CommitDraft, Overtaken
 from tidelock.txn.effects import Delete, List, Steps
 from tidelock.txn.entry import Commit, Entry, Fact, Rollback
-from tidelock.txn.fold import already_applied, lawful
+from tidelock.txn.fold import Fold, already_applied, lawful
 from tidelock.txn.hudirules import hudi_refuses
 from tidelock.txn.publishing import put_settled, stored_content
 from tidelock.txn.reading import history
@@ -87,9 +87,17 @@ def commit(
         if problem is not None:
             return No(_unlawful(judge_, fact, seen, problem))
         overtaken = judge_.verdict(seen)
-        return fact if overtaken is None else No(overtaken)
+        return No(overtaken) if overtaken is not None else _with_last_mark(fact, seen.fold)
 
     return (yield from append(view, propose, owner=owner, crowded=crowded))
+
+
+def _with_last_mark(fact: Commit, fold: Fold) -> Commit:
+    """Return the commit of a batch with the mark that it follows, for whoever undoes it (C82)."""
+    if fact.mark is None:
+        return fact
+    name = fact.mark.application
+    return replace(fact, follows={name: fold.marks.get(name)})
 
 
 def _unlawful(judge_: Judge, fact: Commit, view: View, problem: str) -> Overtaken:

@@ -68,7 +68,8 @@ class Commit:
     `base` is the position up to which the writer had read the ledger when it read the table;
     `rebased` counts how often it was overtaken before; `token` is that of the table's lock, 0
     without one, and `epoch` how often the lock's tokens had begun anew by then; `mark` says which
-    batch of which application it is.
+    batch of which application it is, and `follows` which was the application's last one before it,
+    None if there was none; it is empty where that is not known.
     """
 
     instant: str
@@ -82,6 +83,7 @@ class Commit:
     token: int = 0
     mark: Mark | None = None
     epoch: int = 0
+    follows: Mapping[str, Applied | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +341,7 @@ def _commit_fields(fact: Commit) -> dict[str, Any]:
         **({"token": fact.token} if fact.token else {}),
         **({"epoch": fact.epoch} if fact.epoch else {}),
         **({} if fact.mark is None else {"mark": mark_fields(fact.mark)}),
+        **({"follows": left_fields(fact.follows)} if fact.follows else {}),
     }
 
 
@@ -420,6 +423,7 @@ def _commit(fields: Fields) -> Commit:
         token=fields.whole("token") if "token" in fields.values else 0,
         mark=mark_of(fields.below("mark")) if "mark" in fields.values else None,
         epoch=fields.whole("epoch") if "epoch" in fields.values else 0,
+        follows=left_of(fields.objects("follows")) if "follows" in fields.values else {},
     )
 
 

@@ -111,7 +111,7 @@ def mark_of(fields: Fields) -> Mark:
 
 
 def left_fields(left: Mapping[str, Applied | None]) -> list[dict[str, Any]]:
-    """Return marks that are the last ones again as an entry has them."""
+    """Return the last marks of applications at some moment as an entry has them."""
     return [
         {"application": name} if held is None else applied_fields(held)
         for name, held in left.items()
@@ -119,7 +119,7 @@ def left_fields(left: Mapping[str, Applied | None]) -> list[dict[str, Any]]:
 
 
 def left_of(each: Iterable[Fields]) -> dict[str, Applied | None]:
-    """Return the marks that an entry makes the last ones again. Raises: `DataCorrupt`."""
+    """Return the last marks that an entry names, None for none. Raises: `DataCorrupt`."""
     return {
         fields.text("application"): applied_of(fields) if "version" in fields.values else None
         for fields in each

@@ -6,7 +6,8 @@ claimed like any plan, and every step may be repeated, so a crash costs nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,11 +28,11 @@ from tidelock.txn.appending import Appended, Declined, Doubtful, give_name_back
 from tidelock.txn.committing import store_content
 from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken, schema_id_of
 from tidelock.txn.effects import Get, List, ReadClock, Steps
-from tidelock.txn.entry import Commit, Undo
+from tidelock.txn.entry import Commit, Entry, Undo
 from tidelock.txn.fold import NOTHING_SEEN, Evidence, Pending
 from tidelock.txn.footprint import Deed
 from tidelock.txn.heartbeat import heartbeat_key, pulse_of
-from tidelock.txn.mark import Applied, Mark
+from tidelock.txn.mark import Applied
 from tidelock.txn.planning import NotClaimed, drop_heartbeat, hold_dead_plan
 from tidelock.txn.publishing import write_checkpoint
 from tidelock.txn.reading import forward, history
@@ -46,6 +47,8 @@ from tidelock.txn.view import View
 
 if TYPE_CHECKING:
     from tidelock.txn.transactions import Transactions
+
+logger = logging.getLogger(__name__)
 
 _SEALINGS_MAX: Final = 8
 
@@ -113,25 +116,53 @@ def marks_left(view: View, undone: Iterable[str]) -> Steps[dict[str, Applied | N
 
     None if there was none before. What the ledger has folded away is not known, and left out.
     """
-    gone, fold = {*undone}, view.fold
-    lost = {name for name, held in fold.marks.items() if held.instant in gone}
-    entries = (yield from history(view, view.boundary)) if lost else None
-    if entries is None:
+    taken, fold = {*undone}, view.fold
+    lost = {name for name, held in fold.marks.items() if held.instant in taken}
+    if not lost:
         return {}
+    entries = yield from history(view, view.boundary)
+    if entries is None:
+        # The boundary has moved since.
+        view = yield from forward(view)
+        entries = yield from history(view, view.boundary)
     left: dict[str, Applied | None] = {}
+    if entries is not None:
+        first = {} if view.boundary else dict.fromkeys(lost)
+        left = _last_marks(entries, lost, taken | {*fold.void}, first)
+    for name in sorted(lost - left.keys()):
+        logger.warning(
+            "the batch of %r before the one that is taken back is not known any more: its batches"
+            " up to %d count as applied, so send them again with a larger number",
+            name,
+            fold.marks[name].mark.version,
+        )
+    return left
+
+
+def _last_marks(
+    entries: Iterable[Entry],
+    names: Collection[str],
+    gone: Collection[str],
+    first: Mapping[str, Applied | None],
+) -> dict[str, Applied | None]:
+    """Return the last marks that entries tell of, but for those of `gone`; `first` is before them.
+
+    Each batch names the one that it follows, so the first of an application tells of one before.
+    """
+    left = dict(first)
     for entry in entries:
-        match entry.fact:
-            case Commit(instant=instant, action=action, mark=Mark() as mark) if (
-                mark.application in lost
-                and action is not Action.SAVEPOINT
-                and instant not in gone
-                and instant not in fold.void
-            ):
-                left[mark.application] = Applied(mark, instant, entry.time)
-            case _:
-                pass
-    if not view.boundary:
-        left.update(dict.fromkeys(lost - left.keys()))
+        fact = entry.fact
+        if not isinstance(fact, Commit) or fact.mark is None or fact.action is Action.SAVEPOINT:
+            continue
+        name = fact.mark.application
+        if name not in names:
+            continue
+        if fact.instant not in gone:
+            left[name] = Applied(fact.mark, fact.instant, entry.time)
+        elif name not in left and name in fact.follows:
+            before = fact.follows[name]
+            if before is None or before.instant not in gone:
+                left[name] = before
     return left
 
 

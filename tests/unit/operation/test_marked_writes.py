@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 import tidelock as tl
 from tests.unit.operation.model import TYPES, held, made, ordered, row, rows
 from tests.unit.operation.test_rebase import interrupted, pending
 from tidelock.operation.reads import snapshot_now
+from tidelock.tableservice.archive import execute as archiving
 from tidelock.tableservice.table import Table
 
+ARCHIVING = {
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.clean.commits.retained": "2",
+    "hoodie.keep.min.commits": "3",
+    "hoodie.keep.max.commits": "4",
+}
 KEY = "_hudi_streaming_sink_checkpoint"
 
 
@@ -127,5 +137,70 @@ def test_a_restore_takes_back_the_marks_of_what_it_takes_back() -> None:
     assert held(table) == ordered(rows(range(7)))
 
 
-def serviced(kind: str) -> Table:
-    return Table(snapshot_now(made(kind)._store), options={})
+@pytest.mark.parametrize("first", [True, False])
+def test_a_batch_is_applied_again_though_the_one_before_is_long_forgotten(
+    first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C82: the entry of the batch before is deleted behind the boundary."""
+    monkeypatch.setattr(archiving, "ENTRIES_KEPT", 4)
+    table = serviced("COPY_ON_WRITE", ARCHIVING)
+    if not first:
+        table.upsert(rows(range(2)), mark=batch(7))
+    forget(table)
+    kept = table.mark("orders")
+    gone = [table.upsert(rows([version]), mark=batch(version)) for version in (8, 9)]
+    for report in reversed(gone):
+        assert report.instant is not None
+        table.rollback(report.instant)
+    assert kept == (None if first else batch(7))
+    assert table.mark("orders") == kept
+    again = [table.upsert(rows([version]), mark=batch(version)) for version in (8, 9)]
+    assert [report.repeated for report in again] == [False, False]
+    assert {"k008", "k009"} <= {each["id"] for each in held(table)}
+    assert first or table.upsert(rows(range(2)), mark=batch(7)).repeated
+
+
+def test_a_restore_goes_back_to_a_batch_that_is_long_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archiving, "ENTRIES_KEPT", 4)
+    table = serviced("COPY_ON_WRITE", ARCHIVING)
+    table.upsert(rows(range(2)), mark=batch(7))
+    forget(table)
+    kept = table.upsert(rows([2])).instant
+    assert kept is not None
+    table.savepoint(kept)
+    table.upsert(rows([8]), mark=batch(8))
+    table.upsert(rows([9]), mark=batch(9))
+    table.restore(kept)
+    assert table.mark("orders") == batch(7)
+    assert not table.upsert(rows([8]), mark=batch(8)).repeated
+
+
+def test_a_mark_whose_predecessor_is_not_known_stays_and_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(archiving, "ENTRIES_KEPT", 4)
+    table = serviced("COPY_ON_WRITE", ARCHIVING)
+    kept = table.upsert(rows(range(2)), mark=batch(7)).instant
+    assert kept is not None
+    table.savepoint(kept)
+    table.upsert(rows([8]), mark=batch(8))
+    forget(table)
+    table.upsert(rows([9]), mark=batch(9))
+    table.restore(kept)
+    assert table.mark("orders") == batch(9)
+    assert "'orders'" in caplog.text
+    assert "larger number" in caplog.text
+
+
+def forget(table: Table) -> None:
+    """Let the ledger delete the entries of what was written."""
+    for number in range(20, 28):
+        table.upsert(rows([number]))
+    table.clean()
+    assert table.archive().entries
+
+
+def serviced(kind: str, options: Mapping[str, object] | None = None) -> Table:
+    return Table(snapshot_now(made(kind)._store), options=dict(options or {}))
