@@ -13,6 +13,7 @@ from tidelock.operation.reads import snapshot_now
 from tidelock.store.contract import Create
 from tidelock.table.timeline.active import TIMELINE_FOLDER
 from tidelock.table.timeline.instant import Action, Instant, State
+from tidelock.tableservice.running import compaction as compactions
 from tidelock.tableservice.table import Table
 from tidelock.txn.draft import CommitDraft, CommitResult
 from tidelock.txn.transaction import Transaction
@@ -90,6 +91,39 @@ def test_a_savepoint_can_be_read_after_clean_and_archive(serviced: Table) -> Non
     later = table.latest_completion
     assert later is not None
     assert read(table, later) == rows(range(8), 11)
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
+@pytest.mark.parametrize("compaction", ["none", "done", "planned", "planned before"])
+def test_the_base_files_of_a_savepoint_can_be_read_after_clean_and_archive(
+    compaction: str, index: str
+) -> None:
+    store = made("MERGE_ON_READ", "region", index=index, options=BY_HAND)._store
+    with Table(snapshot_now(store), options=BY_HAND) as table:
+        table.upsert(rows(range(6)))
+        kept = table.upsert([row(1, 2), row(7, 2)])
+        if compaction == "done":
+            table.compact()
+        elif compaction != "none":
+            compactions(table.writer(), table._options).schedule()
+        if compaction in ("done", "planned before"):
+            kept = table.upsert([row(1, 3)])
+        assert kept.instant is not None
+        before = both_reads(table, kept.instant)
+        table.savepoint(kept.instant)
+        for ts in range(4, 12):
+            table.upsert(rows(range(8), ts))
+            table.compact()
+            table.clean()
+        assert table.archive().instants > 0
+        assert both_reads(table, kept.instant) == before
+
+
+def both_reads(table: Table, as_of: str) -> list[list[dict[str, object]]]:
+    """Return the rows of a moment, and those of its base files."""
+    table.refresh()
+    found = [table.read(as_of=as_of, read_optimized=each) for each in (False, True)]
+    return [ordered(each.to_pylist()) for each in found]
 
 
 def _overtaken_by(
