@@ -35,6 +35,10 @@ from tidelock.lockservice.entries import (
 )
 from tidelock.lockservice.queues import Queues
 
+REFUSAL_FRESH_MS = 1_000
+"""How long an answer of the backend that another has a lock is repeated. It is asked twice as often
+for those who wait."""
+
 SPENT_KEPT = 4_096
 """Idempotency keys of ended grants that are remembered, the latest ones."""
 
@@ -66,7 +70,7 @@ class Desk:
         self._deadlines: list[tuple[int, str, str]] = []
         self._spent: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._shares: dict[str, int] = {}
-        self._silent_since: dict[str, int] = {}
+        self._silent: dict[str, tuple[int, str]] = {}
         self._out: list[a.Output] = []
 
     @property
@@ -179,9 +183,9 @@ class Desk:
             self._reply(ask.handle, a.Full(f"{GRANTS_PER_PRINCIPAL_MAX} locks are held"))
         elif held is None and ask.key not in queues and not self._gated:
             self._grant(ask, 0, now)
-        elif ask.immediate and (held is not None or ask.key in queues):
+        elif ask.immediate and (no := self._no(ask.key, held, now)) is not None:
             # Not even when the lock is about to be granted to somebody: FIFO has no side door.
-            self._reply(ask.handle, a.Locked(held.granted if held else None))
+            self._reply(ask.handle, no)
         elif queues.length(ask.key) >= WAITERS_PER_RESOURCE_MAX:
             self._reply(ask.handle, a.Full(f"{WAITERS_PER_RESOURCE_MAX} wait for the resource"))
         elif len(queues) >= WAITERS_MAX:
@@ -190,6 +194,22 @@ class Desk:
             queues.join(ask)
             if held is None:
                 self._take(ask.key)
+
+    def _no(self, key: str, held: Held | None, now: Now) -> a.Verdict | None:
+        """Return why a lock cannot be had at once; None if that is not known.
+
+        While the backend is asked for those who wait, nobody knows whether it answers: whoever will
+        not wait hears what it says to them.
+        """
+        if held is not None:
+            return a.Locked(held.granted)
+        if key not in self._queues:
+            return None
+        if key in self._silent:
+            return a.Failed(self._silent[key][1])
+        refused_ms = self._queues.refused_ms(key)
+        fresh = refused_ms is not None and now.monotonic_ms - refused_ms <= REFUSAL_FRESH_MS
+        return a.Locked(None) if fresh or not self._gated else None
 
     def _is_repeated(self, ask: a.Ask, held: Held | None) -> bool:
         """L12: the same request again is the same grant, or the same place in the queue."""
@@ -299,29 +319,34 @@ class Desk:
     def _taken(self, key: str, token: int, now: Now) -> None:
         ask = self._queues.first(key)
         self._queues.end_taking(key)
-        self._silent_since.pop(key, None)
+        self._silent.pop(key, None)
         if ask is None or key in self.held:
             # Whoever wanted it has left meanwhile.
             self._out.append(a.GiveBack(key))
             return
         self._queues.leave(ask.handle)
         self._grant(ask, token, now)
+        for other in self._queues.waiters(key):
+            if other.immediate:
+                self._queues.leave(other.handle)
+                self._reply(other.handle, a.Locked(self.held[key].granted))
 
     def _not_taken(self, key: str, cause: str, now: Now) -> None:
-        self._queues.end_taking(key)
+        self._queues.end_taking(key, refused_ms=None if cause else now.monotonic_ms)
         # Who waits keeps its place through a short outage of the backend; others hear it now.
-        too_long = bool(cause) and self._is_silent_too_long(key, now)
+        too_long = bool(cause) and self._is_silent_too_long(key, cause, now)
         for ask in self._queues.waiters(key):
             if ask.immediate or too_long:
                 self._queues.leave(ask.handle)
                 self._reply(ask.handle, a.Failed(cause) if cause else a.Locked(None))
         if not cause or key not in self._queues:
-            self._silent_since.pop(key, None)
+            self._silent.pop(key, None)
         if key not in self.held:
             self._take(key)
 
-    def _is_silent_too_long(self, key: str, now: Now) -> bool:
-        since_ms = self._silent_since.setdefault(key, now.monotonic_ms)
+    def _is_silent_too_long(self, key: str, cause: str, now: Now) -> bool:
+        since_ms, _ = self._silent.get(key, (now.monotonic_ms, ""))
+        self._silent[key] = since_ms, cause
         return now.monotonic_ms - since_ms >= BACKEND_OUTAGE_MS_MAX
 
     def _unheard(self, key: str, lock_id: str, now: Now) -> None:
@@ -389,9 +414,11 @@ class Desk:
         self._grant(ask, 0, now)
 
     def _take(self, key: str) -> None:
-        first = self._queues.begin_taking(key)
-        if first is not None:
-            self._out.append(a.Take(key, first.ttl_ms, first.immediate))
+        begun = self._queues.begin_taking(key)
+        if begun is not None:
+            first, anew = begun
+            # The first answer comes at once, for those who will not wait.
+            self._out.append(a.Take(key, first.ttl_ms, first.immediate or anew))
 
     def _grant(self, ask: a.Ask, token: int, now: Now) -> None:
         granted = Granted(

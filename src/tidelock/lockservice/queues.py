@@ -11,10 +11,15 @@ from tidelock.lockservice.asking import Ask
 
 @dataclass(slots=True)
 class Queue:
-    """Who waits for one resource; `taking` while the backend is asked for its lock."""
+    """Who waits for one resource; `taking` while the backend is asked for its lock.
+
+    `asked` says that it was asked before, `refused_ms` when it last said that another has the lock.
+    """
 
     waiters: OrderedDict[int, Ask] = field(default_factory=OrderedDict)
     taking: bool = False
+    asked: bool = False
+    refused_ms: int | None = None
 
 
 class Queues:
@@ -80,20 +85,29 @@ class Queues:
         )
         self._keys[ask.handle] = self._keys.pop(handle)
 
-    def begin_taking(self, key: str) -> Ask | None:
-        """Return for whom the backend is to be asked; None when it is being asked already."""
-        queue = self._queues.get(key)
-        if queue is None or queue.taking or not queue.waiters:
-            return None
-        queue.taking = True
-        return self.first(key)
+    def begin_taking(self, key: str) -> tuple[Ask, bool] | None:
+        """Return for whom the backend is to be asked, and whether for the first time.
 
-    def end_taking(self, key: str) -> None:
-        """Note that the backend has answered."""
+        None when it is being asked already.
+        """
+        queue = self._queues.get(key)
+        first = self.first(key)
+        if queue is None or queue.taking or first is None:
+            return None
+        anew, queue.taking, queue.asked = not queue.asked, True, True
+        return first, anew
+
+    def end_taking(self, key: str, *, refused_ms: int | None = None) -> None:
+        """Note that the backend has been asked, and when it said that another has the lock."""
         queue = self._queues.get(key)
         if queue is not None:
-            queue.taking = False
+            queue.taking, queue.refused_ms = False, refused_ms
             self._tidy(key)
+
+    def refused_ms(self, key: str) -> int | None:
+        """Return when the backend said that another has the lock; None if it did not."""
+        queue = self._queues.get(key)
+        return queue.refused_ms if queue else None
 
     def _tidy(self, key: str) -> None:
         queue = self._queues[key]

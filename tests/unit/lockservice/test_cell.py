@@ -422,6 +422,44 @@ def test_a_wait_that_ends_while_the_backend_is_away_is_not_a_plain_no() -> None:
     run(talk)
 
 
+class SilentGate(FakeGate):
+    """A backend that has stopped answering; who asks it hears so after a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def take(self, key: str, ttl_ms: int, *, immediate: bool) -> int | None:
+        self.asked.set()
+        await self.ended.wait()
+        return await super().take(key, ttl_ms, immediate=immediate)
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_who_will_not_wait_hears_of_an_outage_that_nobody_knows_of_yet(away: bool) -> None:
+    async def talk(store: ScriptedStore) -> None:
+        gate = SilentGate()
+        gate.error = StoreUnreachable("away") if away else None
+        async with started(store, gate) as component:
+            waiter = asyncio.ensure_future(component.lock(wish()))
+            await gate.asked.wait()
+            other = asyncio.ensure_future(component.try_lock(wish()))
+            for _ in range(2):
+                await component.look("r")  # what was asked before this is heard before it
+            gate.ended.set()
+            if away:
+                with pytest.raises(Unavailable, match="away"):
+                    await other
+                gate.error = None
+            else:
+                with pytest.raises(ResourceLocked, match="token"):
+                    await other
+            assert (await waiter).token, "whoever came first gets the lock"
+
+    run(talk)
+
+
 def test_a_loss_in_the_backend_is_recorded() -> None:
     async def talk(store: ScriptedStore) -> None:
         gate = FakeGate()

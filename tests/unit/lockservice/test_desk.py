@@ -57,8 +57,50 @@ def test_a_waiter_that_leaves_is_passed_over() -> None:
 
 def test_an_immediate_request_never_overtakes_the_queue() -> None:
     talk = Talk(gated=True)
+    first = talk.waits()
+    other = talk.ask()
+    assert other not in talk.replies, "the backend has not answered yet"
+    talk.say(a.Taken("r", 5))
+    verdict = talk.replies[first]
+    assert isinstance(verdict, a.Yes)
+    assert talk.replies[other] == a.Locked(verdict.granted)
+    assert talk.look().waiters == 0
+
+
+def test_an_immediate_request_gets_the_lock_if_those_before_it_have_left() -> None:
+    talk = Talk(gated=True)
+    first = talk.waits()
+    other = talk.ask()
+    talk.say(a.Leave(first))
+    talk.say(a.Taken("r", 5))
+    assert isinstance(talk.replies[other], a.Yes)
+
+
+def test_an_immediate_request_is_refused_at_once_while_the_backend_says_no() -> None:
+    talk = Talk(gated=True)
     talk.waits()
+    talk.say(a.NotTaken("r"))
     assert talk.replies[talk.ask()] == a.Locked(None)
+    talk.pass_ms(desk_module.REFUSAL_FRESH_MS + 1)
+    late = talk.ask()
+    assert late not in talk.replies, "it may have stopped answering since"
+    talk.say(a.NotTaken("r", "it is away"))
+    assert talk.replies[late] == a.Failed("it is away")
+    assert talk.replies[talk.ask()] == a.Failed("it is away"), "that is known by now"
+    talk.say(a.NotTaken("r"))
+    assert talk.replies[talk.ask()] == a.Locked(None)
+
+
+def test_the_backend_is_first_asked_without_patience() -> None:
+    talk = Talk(gated=True)
+    talk.waits()
+    talk.say(a.NotTaken("r"))
+    talk.say(a.NotTaken("r", "it is away"))
+    assert [take.immediate for take in talk.asked if isinstance(take, a.Take)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_release_by_another_principal_changes_nothing() -> None:
