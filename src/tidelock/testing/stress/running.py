@@ -26,7 +26,7 @@ _MEMBER: Final = "tidelock.testing.stress.member"
 _TICK_S: Final = 0.1
 _ASLEEP_S: Final = 5.0
 """Longer than a heartbeat of a process may stay out."""
-_PATIENCE_S: Final = 180.0
+_PATIENCE_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
