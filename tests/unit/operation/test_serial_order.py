@@ -23,6 +23,7 @@ SCHEMA: Final = pa.schema(
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 TYPES: Final = (COW, MOR)
 INDEXES: Final = ("SIMPLE", "BLOOM", "BUCKET")
+DROPPING: Final = {"hoodie.datasource.write.insert.drop.duplicates": "true"}
 NON_BLOCKING: Final = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 
 
@@ -208,15 +209,20 @@ DELETABLE: Final = pa.schema(
         ("_hoodie_is_deleted", pa.bool_()),
     ]
 )
+
+
+def deleting(name: str, ts: int | None) -> Act:
+    """Return a write of a row that says that its key is deleted."""
+    gone = {**row("k", 0), "ts": ts, "_hoodie_is_deleted": True}
+    return lambda table: getattr(table, name)([gone])
+
+
 UNORDERED_DELETES: Final[dict[str, Act]] = {
     "delete": lambda t: t.delete([{"id": "k", "day": "a"}]),
-    **{
-        f"{name} of {ts}": lambda t, name=name, ts=ts: getattr(t, name)(
-            [{**row("k", 0), "ts": ts, "_hoodie_is_deleted": True}]
-        )
-        for name in ("upsert", "insert")
-        for ts in (0, None)
-    },
+    "upsert of 0": deleting("upsert", 0),
+    "upsert of null": deleting("upsert", None),
+    "insert of 0": deleting("insert", 0),
+    "insert of null": deleting("insert", None),
 }
 """Deletes without an ordering value: absent, or the integer 0."""
 
@@ -312,11 +318,64 @@ def test_a_keyed_write_changes_copies_that_came_meanwhile(copy: str, index: str,
 def test_an_insert_that_drops_duplicates_inserts_what_was_deleted_meanwhile(
     index: str, kind: str
 ) -> None:
-    table = table_of(kind, index, options={"hoodie.datasource.insert.dup.policy": "drop"})
+    table = table_of(
+        kind, index, options={"hoodie.datasource.write.insert.drop.duplicates": "true"}
+    )
     table.upsert([row("k", 1), row("l", 1)])
     slow = between(table, lambda other: other.delete(["k"]))
     slow.insert([row("k", 7)])
     assert held(slow) == [("k", "a", 7), ("l", "a", 1)]
+
+
+BESIDE_INSERTS: Final[dict[str, Act]] = {
+    "upsert": lambda t: t.upsert([row("k", 5, ts=20)]),
+    "delete": UNORDERED_DELETES["delete"],
+    "upsert of a delete": UNORDERED_DELETES["upsert of 0"],
+    "insert": lambda t: t.insert([row("k", 5, ts=20)]),
+    "insert_overwrite": lambda t: t.insert_overwrite([row("n", 5)]),
+    "compaction": lambda t: t.compact(),
+}
+
+
+@pytest.mark.parametrize("when", [ahead, between])
+@pytest.mark.parametrize("begun", ["no key", "log files", "a base file"])
+@pytest.mark.parametrize(
+    ("name", "inserts_last"),
+    [
+        *((name, True) for name in BESIDE_INSERTS),
+        # A compaction begins no write of its own.
+        *((name, False) for name in BESIDE_INSERTS if name != "compaction"),
+    ],
+)
+def test_an_insert_that_drops_duplicates_without_blocking_keeps_to_the_ledger(
+    inserts_last: bool, name: str, begun: str, when: Callable[[tl.Table, Act], tl.Table]
+) -> None:
+    def table() -> tl.Table:
+        made = table_of(MOR, ordering="ts", schema=DELETABLE, options=NON_BLOCKING)
+        made.upsert([row("l", 1)])
+        if begun != "no key":
+            made.upsert([row("k", 1, ts=10)])
+        if begun == "a base file":
+            made.compact()
+        return made
+
+    def opened(table: tl.Table, *, drops: bool) -> tl.Table:
+        more = DROPPING if drops else {}
+        return tl.Table.open(table.uri, options={**table._options, **more})
+
+    def insert(table: tl.Table) -> object:
+        return table.insert([row("k", 7, ts=2)])
+
+    one_by_one, overlapping, other = table(), table(), BESIDE_INSERTS[name]
+    first, last = (other, insert) if inserts_last else (insert, other)
+    first(opened(one_by_one, drops=not inserts_last))
+    last(opened(one_by_one, drops=inserts_last))
+    slow = when(
+        opened(overlapping, drops=inserts_last),
+        lambda _: first(opened(overlapping, drops=not inserts_last)),
+    )
+    last(slow)
+    assert held(overlapping) == held(one_by_one)
 
 
 def wide(v: int, key: str = "w", day: str = "w") -> pa.Table:
