@@ -217,6 +217,13 @@ DROP_DUPLICATES = _option(
     "leave out rows of an insert whose key the table has",
     default=False,
 )
+DUPLICATE_POLICY = _option(
+    "Writes",
+    "hoodie.datasource.insert.dup.policy",
+    str.lower,
+    "what an insert does with rows whose key the table has: none adds them, drop leaves them out",
+    default="none",
+)
 DELETE_PARTITIONS = _option(
     "Writes",
     "hoodie.datasource.write.partitions.to.delete",

@@ -23,6 +23,13 @@ INDEX_OPTIONS = (o.INDEX_TYPE, o.BUCKETS, o.BUCKET_FIELDS, o.BUCKET_ENGINE)
 _CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "uncompressed")
 
 
+class DuplicatePolicy(StrEnum):
+    """What an insert does with rows whose key the table has."""
+
+    NONE = "none"
+    DROP = "drop"
+
+
 class SortMode(StrEnum):
     """How a bulk insert arranges rows."""
 
@@ -105,7 +112,7 @@ class WriteSettings:
             combine_insert=o.COMBINE_INSERT.required(options),
             combine_upsert=o.COMBINE_UPSERT.required(options),
             combine_delete=o.COMBINE_DELETE.required(options),
-            drop_duplicates=o.DROP_DUPLICATES.required(options),
+            drop_duplicates=_drops_duplicates(options),
             allow_duplicates=o.ALLOW_DUPLICATES.required(options),
             sort_mode=_one_of(SortMode, o.SORT_MODE, options),
             sort_columns=o.SORT_COLUMNS.value(options) or (),
@@ -187,6 +194,11 @@ def _positive(key: ConfigKey[int], options: Mapping[str, object]) -> int:
     if value < 1:
         raise ConfigInvalid(f"{key.key} = {value} is not positive", hint=f"{key.key}: {key.doc}")
     return value
+
+
+def _drops_duplicates(options: Mapping[str, object]) -> bool:
+    policy = _one_of(DuplicatePolicy, o.DUPLICATE_POLICY, options)
+    return o.DROP_DUPLICATES.required(options) or policy is DuplicatePolicy.DROP
 
 
 def _one_of(kind: type[E], key: ConfigKey[str], options: Mapping[str, object]) -> E:

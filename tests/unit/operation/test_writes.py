@@ -20,7 +20,7 @@ from tests.unit.operation.model import (
     row,
     rows,
 )
-from tidelock.base.errors import Conflict, InvalidInput
+from tidelock.base.errors import ConfigInvalid, Conflict, InvalidInput
 from tidelock.table.timeline.instant import Action
 
 EVERY_KIND = [(kind, by, index) for kind in TYPES for by in LAYOUTS for index in INDEXES]
@@ -159,17 +159,32 @@ def test_one_row_of_a_key_is_kept_by_the_merge_rule(kind: str) -> None:
     assert held(by_commit) == [row(1, 7)]
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"hoodie.datasource.write.insert.drop.duplicates": True},
+        {"hoodie.datasource.insert.dup.policy": "drop"},
+    ],
+    ids=["drop-duplicates", "policy"],
+)
 @pytest.mark.parametrize("kind", TYPES)
-def test_an_insert_may_repeat_a_key_unless_told_otherwise(kind: str) -> None:
-    table = made(kind)
+def test_an_insert_may_repeat_a_key_unless_told_otherwise(
+    kind: str, setting: dict[str, object]
+) -> None:
+    table = made(kind, options={"hoodie.datasource.insert.dup.policy": "none"})
     table.insert([row(1)])
     table.insert([row(1, 2), row(2)])
     assert held(table) == [row(1), row(1, 2), row(2)]
-    careful = made(kind, options={"hoodie.datasource.write.insert.drop.duplicates": True})
+    careful = made(kind, options=setting)
     careful.insert([row(1)])
     report = careful.insert([row(1, 2), row(2)])
     assert held(careful) == [row(1), row(2)]
     assert report.rows_inserted == 1
+
+
+def test_a_policy_for_duplicates_that_is_not_followed_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match=r"dup\.policy = fail .*use none, drop"):
+        made(options={"hoodie.datasource.insert.dup.policy": "fail"}).insert([row(1)])
 
 
 @pytest.mark.parametrize("kind", TYPES)

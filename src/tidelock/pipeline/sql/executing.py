@@ -23,7 +23,7 @@ from tidelock.pipeline.sql.failing import explained
 from tidelock.pipeline.sql.merging import merge
 from tidelock.pipeline.sql.parameters import filled
 from tidelock.pipeline.sql.procedures.calling import call
-from tidelock.pipeline.sql.reading import Sources, write_options
+from tidelock.pipeline.sql.reading import Sources
 from tidelock.pipeline.sql.references import name_parts
 from tidelock.pipeline.sql.result import frame_of_rows
 from tidelock.pipeline.sql.statement import Statement, read
@@ -116,10 +116,7 @@ class _Work:
         statement = filled(self.statement, self.args)
         extra: dict[str, object] | None = None
         tree = statement.tree
-        if isinstance(tree, exp.Insert):
-            entry = self.catalog.required(name_parts(node))
-            extra = inserting.insert_options(write_options(self.spark, entry))
-        elif isinstance(tree, exp.Alter):
+        if isinstance(tree, exp.Alter):
             # The setting is about rows that happen not to fit; a statement says what it changes.
             extra = {SCHEMA_EVOLUTION.key: Evolution.WIDEN.value}
         target = Target.open(self.spark, statement, self.catalog, node, extra)

@@ -11,7 +11,6 @@ from sqlglot.tokenizer_core import TokenType
 
 from tidelock.base.errors import ConfigInvalid, Unsupported
 from tidelock.operation.moment import Moment
-from tidelock.operation.options import DROP_DUPLICATES
 from tidelock.pipeline.datasource.writing import asked_mark
 from tidelock.pipeline.sql import options as o
 from tidelock.pipeline.sql.partitions import PartitionSpec, existing_partitions, partition_spec
@@ -64,14 +63,6 @@ def insert(target: Target, tree: exp.Insert) -> DataFrame:
     if overwrites and spec is not None and not _is_dynamic(target):
         paths = spec.paths(target.properties, existing_partitions(target))
     return target.rewrite(compute, operation, partitions=paths)
-
-
-def insert_options(catalog_options: dict[str, object]) -> dict[str, object]:
-    """Return the options of a write that INSERT's own settings ask for."""
-    policy = o.DUPLICATES.required(catalog_options)
-    if policy not in ("none", "drop"):
-        raise ConfigInvalid(f"{o.DUPLICATES.key} = {policy} is not known", hint="use none or drop")
-    return {DROP_DUPLICATES.key: "true"} if policy == "drop" else {}
 
 
 def query_span(statement: Statement, tree: exp.Insert) -> Span:

@@ -17,16 +17,6 @@ INSERT_OPERATION = declare(
         group=_GROUP,
     )
 )
-DUPLICATES = declare(
-    ConfigKey(
-        "hoodie.datasource.insert.dup.policy",
-        str.lower,
-        "none",
-        "what INSERT INTO does with rows whose key the table has: none adds them, drop leaves them"
-        " out",
-        group=_GROUP,
-    )
-)
 OVERWRITE_MODE = declare(
     ConfigKey(
         "hoodie.datasource.overwrite.mode",
