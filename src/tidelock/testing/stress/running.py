@@ -27,6 +27,8 @@ _TICK_S: Final = 0.1
 _ASLEEP_S: Final = 5.0
 """Longer than a heartbeat of a process may stay out."""
 _PATIENCE_S: Final = 900.0
+_NEVER: Final = ("DataCorrupt:", "InvariantBroken:")
+"""Errors that nobody may be told of a table that is in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,10 @@ class Stress:
         terms, result = self.crew.articles, self.result
         for each in self.noted:
             if each.did == "failed":
-                result.failures[str(each.facts.get("says", ""))[:160]] += 1
+                says = str(each.facts.get("says", ""))
+                result.failures[says[:160]] += 1
+                if says.startswith(_NEVER):
+                    result.wrong.append(f"{each.name} was told {says}")
             elif each.did in ("served", "left", "refused", "undid", "kept", "late"):
                 what = each.facts.get("service", "")
                 result.counted[f"{each.did} {what}".strip()] += 1
