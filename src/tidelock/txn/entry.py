@@ -104,8 +104,9 @@ class Rollback:
 class Foreign:
     """A commit that somebody who knows no ledger completed, taken into the order.
 
-    Of a roll-back, `undoes` are instants that are gone by it, and `ends` are plans that stay, of
-    which it has removed what an executor wrote.
+    Of a rollback or restore, `undoes` are instants that are gone by it, and `ends` are plans that
+    stay, of which it has removed what an executor wrote. `marks` are the last ones of applications
+    whose batches it undid, None if there is none left.
     """
 
     instant: str
@@ -115,6 +116,7 @@ class Foreign:
     schema_id: str = ""
     undoes: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    marks: Mapping[str, Applied | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,7 @@ def _fact_fields(fact: Fact) -> tuple[str, dict[str, Any]]:
                 "schema": fact.schema_id,
                 **({"undoes": list(fact.undoes)} if fact.undoes else {}),
                 **({"ends": list(fact.ends)} if fact.ends else {}),
+                **({"marks": left_fields(fact.marks)} if fact.marks else {}),
             }
         case Boundary(position, archived, forgets):
             return "boundary", {
@@ -384,6 +387,7 @@ def _fact(fields: Fields) -> Fact:
                 fields.text("schema"),
                 tuple(fields.times("undoes")),
                 tuple(fields.times("ends")),
+                left_of(fields.objects("marks")) if "marks" in fields.values else {},
             )
         case "boundary":
             forgets = fields.text("forgets") if "forgets" in fields.values else ""

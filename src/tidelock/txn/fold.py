@@ -132,7 +132,11 @@ class Fold:
 
     def is_settled(self, instant: str) -> bool:
         """Tell whether an instant's fate is known."""
-        return instant in self.committed or instant in self.void or instant < self.archived
+        return instant in self.committed or self.is_over(instant)
+
+    def is_over(self, instant: str) -> bool:
+        """Tell whether nothing can change an instant's fate: it is undone, or archived."""
+        return instant in self.void or instant < self.archived
 
 
 def later(wall_epoch_ms: int, *than: str) -> str:
@@ -250,6 +254,7 @@ def _imported(fold: Fold, fact: Foreign) -> dict[str, Any]:
         "turns": tuple(turn for turn in fold.turns if turn.instant not in fact.undoes),
         "schema_id": _schema(fold, fact),
         "foreign": True,
+        **({"marks": taken_back(fold.marks, fact.marks)} if fact.marks else {}),
     }
 
 
@@ -353,7 +358,7 @@ def _boundary_problem(boundary: Boundary, fold: Fold) -> str | None:
 def _foreign_problem(foreign: Foreign, fold: Fold) -> str | None:
     if foreign.instant in fold.committed or foreign.instant < fold.archived:
         return f"{foreign.instant} has its entry already"
-    if known := next((each for each in foreign.undoes if fold.is_settled(each)), None):
+    if known := next((each for each in foreign.undoes if fold.is_over(each)), None):
         return f"the fate of {known} is decided"
     if gone := next((each for each in foreign.ends if each not in fold.plans), None):
         return f"{gone} is not a pending plan"

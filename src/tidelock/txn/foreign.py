@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,6 +24,7 @@ from tidelock.table.timeline.metadata import (
     NO_COMMIT,
     CommitMetadata,
     ReplaceCommitMetadata,
+    RestoreMetadata,
     RollbackMetadata,
     WriteStat,
 )
@@ -36,13 +38,17 @@ from tidelock.txn.footprint import Deed, Footprint, NewKeys
 from tidelock.txn.foreignplans import ADOPTED
 from tidelock.txn.publishing import Publisher
 from tidelock.txn.reading import forward
+from tidelock.txn.undoing import marks_left, newest_schema
 from tidelock.txn.view import View
+
+logger = logging.getLogger(__name__)
 
 _PLAIN: Final = {
     Action.CLEAN: Deed.CLEAN,
     Action.ROLLBACK: Deed.ROLLBACK,
     Action.RESTORE: Deed.RESTORE,
 }
+_UNDOING: Final = (Action.ROLLBACK, Action.RESTORE)
 _WRITES: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 _QUARTER_MS: Final = 900_000
 _CLOCK_MS: Final = 180_000
@@ -121,13 +127,13 @@ class Importer:
 
     def _import(self, view: View, done: _Done, *, adopted: bool) -> Steps[View]:
         instant, body = done.instant, done.body
-        needed = instant.action.writes_data or instant.action is Action.ROLLBACK
+        needed = instant.action.writes_data or instant.action in _UNDOING
         if not body and needed and not adopted:
             held: StoredObject | None = yield Get(done.key)
             body = b"" if held is None else held.body
         fact = _fact(instant, body, done.key)
-        if instant.action is Action.ROLLBACK and body:
-            fact = yield from _with_undone(view.fold, fact, body, done.key, self.folder)
+        if instant.action in _UNDOING and body:
+            fact = yield from _with_undone(view, fact, body, done.key, self.folder)
         return (yield from _append(view, fact, self.owner))
 
 
@@ -242,7 +248,7 @@ def _before(time: str) -> str:
 
 def _append(view: View, fact: Foreign, owner: str) -> Steps[View]:
     def propose(seen: View) -> Fact | No[str]:
-        undoes = tuple(each for each in fact.undoes if not seen.fold.is_settled(each))
+        undoes = tuple(each for each in fact.undoes if not seen.fold.is_over(each))
         ends = tuple(each for each in fact.ends if each in seen.fold.plans)
         now = replace(fact, undoes=undoes, ends=ends)
         problem = lawful(now, seen.fold)
@@ -262,23 +268,45 @@ def _fact(instant: Instant, body: bytes, where: str) -> Foreign:
     return Foreign(instant.requested, instant.action, instant.completion, footprint, schema)
 
 
-def _with_undone(fold: Fold, fact: Foreign, body: bytes, where: str, folder: str) -> Steps[Foreign]:
-    """Return a roll-back with what it undid (C100).
+def _with_undone(view: View, fact: Foreign, body: bytes, where: str, folder: str) -> Steps[Foreign]:
+    """Return a rollback or restore with what it undid (C100).
 
-    Java's executors take an attempt back by a roll-back of the plan's instant, and leave the plan
-    on the timeline; what is gone from there is undone. What has completed in the ledger's eyes is
-    for a person to judge.
+    Java's executors take an attempt back by a rollback of the plan's instant, and leave the plan
+    on the timeline; what is gone from there is undone, complete or not: its files are gone, too.
     """
-    said = decode(RollbackMetadata, body, where=where).commits_rollback
+    fold = view.fold
     undoes: list[str] = []
     ends: list[str] = []
-    for instant in (each for each in said if not fold.is_settled(each)):
+    for instant in (each for each in _named_by(fact.action, body, where) if not fold.is_over(each)):
         listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{instant}")
         if not any(left.requested == instant for left, _ in instants_in(listed, folder)):
             undoes.append(instant)
         elif instant in fold.plans:
             ends.append(instant)
-    return replace(fact, undoes=tuple(undoes), ends=tuple(ends))
+    fact = replace(fact, undoes=tuple(undoes), ends=tuple(ends))
+    complete = [instant for instant in undoes if instant in fold.committed]
+    if not complete:
+        return fact
+    logger.warning(
+        "the %s %s of a writer that keeps no ledger took back completed commits: %s",
+        fact.action.value,
+        fact.instant,
+        ", ".join(complete),
+    )
+    # Whoever has read what is gone must read the table again, as after a restore of ours.
+    schema = yield from newest_schema(folder, complete)
+    marks = yield from marks_left(view, complete)
+    footprint = replace(fact.footprint, deed=Deed.RESTORE)
+    return replace(fact, footprint=footprint, schema_id=schema, marks=marks)
+
+
+def _named_by(action: Action, body: bytes, where: str) -> tuple[str, ...]:
+    """Return the instants that a rollback or restore says it took back."""
+    if action is Action.ROLLBACK:
+        return tuple(decode(RollbackMetadata, body, where=where).commits_rollback)
+    said = decode(RestoreMetadata, body, where=where)
+    told = (info.commit_time for info in said.restore_instant_info)
+    return tuple(dict.fromkeys((*said.instants_to_rollback, *told)))
 
 
 def footprint_of(metadata: CommitMetadata) -> Footprint:

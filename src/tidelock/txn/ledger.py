@@ -128,9 +128,12 @@ class Ledger:
         if foreign and self._admit is not None:
             yield from self._admit()
         view = yield from (load() if self._view is None else forward(self._view))
-        view = yield from self.publisher.publish(view)
-        fold = self.adopt(view).fold
-        return (yield from self.look_steps()) if foreign else fold
+        self.adopt(view)
+        if foreign:
+            # C100: before anything is published, since Java may have taken it back.
+            yield from self.look_steps()
+        view = yield from self.publisher.publish((yield from self.view_steps()))
+        return self.adopt(view).fold
 
     def look_steps(self) -> Steps[Fold]:
         """Return the steps that look for commits on the timeline that have no entry (C34).

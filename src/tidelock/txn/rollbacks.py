@@ -7,43 +7,45 @@ claimed like any plan, and every step may be repeated, so a crash costs nothing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidelock.base.clock import Now
 from tidelock.base.errors import Conflict, OutcomeUnknown, Unavailable
 from tidelock.base.outcome import Unknown
-from tidelock.store.contract import ObjectMeta, StoredObject
+from tidelock.store.contract import StoredObject
 from tidelock.table.naming import data_file
-from tidelock.table.timeline.container import decode
-from tidelock.table.timeline.instant import Action, parse_instant
+from tidelock.table.timeline.instant import Action
 from tidelock.table.timeline.metadata import (
-    CommitMetadata,
     OperationType,
-    ReplaceCommitMetadata,
     TimelineRecord,
 )
 from tidelock.txn.appending import Appended, Declined, Doubtful, give_name_back
 from tidelock.txn.committing import store_content
 from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken, schema_id_of
-from tidelock.txn.effects import Get, List, ReadClock, Steps
-from tidelock.txn.entry import Commit, Entry, Undo
+from tidelock.txn.effects import Get, ReadClock, Steps
+from tidelock.txn.entry import Undo
 from tidelock.txn.fold import NOTHING_SEEN, Evidence, Pending
 from tidelock.txn.footprint import Deed
 from tidelock.txn.heartbeat import heartbeat_key, pulse_of
-from tidelock.txn.mark import Applied
 from tidelock.txn.planning import NotClaimed, drop_heartbeat, hold_dead_plan
 from tidelock.txn.publishing import write_checkpoint
-from tidelock.txn.reading import forward, history
-from tidelock.txn.undoing import decide_plan, files_of, marked_files, remove_undone
+from tidelock.txn.reading import forward
+from tidelock.txn.undoing import (
+    decide_plan,
+    files_of,
+    marked_files,
+    marks_left,
+    newest_schema,
+    remove_undone,
+)
 from tidelock.txn.undorecords import (
     Undone,
     restore_metadata,
     rollback_metadata,
     rollback_plan,
 )
-from tidelock.txn.view import View
 
 if TYPE_CHECKING:
     from tidelock.txn.transactions import Transactions
@@ -109,61 +111,6 @@ def schedule_undo(
             yield from ledger.publish_steps(own=entry.position)
             yield from give_name_back(entry.time, entry.nonce)
             return result.view.fold.plans[entry.time]
-
-
-def marks_left(view: View, undone: Iterable[str]) -> Steps[dict[str, Applied | None]]:
-    """Return the last mark of each application whose last batch is undone, without that (C82).
-
-    None if there was none before. What the ledger has folded away is not known, and left out.
-    """
-    taken, fold = {*undone}, view.fold
-    lost = {name for name, held in fold.marks.items() if held.instant in taken}
-    if not lost:
-        return {}
-    entries = yield from history(view, view.boundary)
-    if entries is None:
-        # The boundary has moved since.
-        view = yield from forward(view)
-        entries = yield from history(view, view.boundary)
-    left: dict[str, Applied | None] = {}
-    if entries is not None:
-        first = {} if view.boundary else dict.fromkeys(lost)
-        left = _last_marks(entries, lost, taken | {*fold.void}, first)
-    for name in sorted(lost - left.keys()):
-        logger.warning(
-            "the batch of %r before the one that is taken back is not known any more: its batches"
-            " up to %d count as applied, so send them again with a larger number",
-            name,
-            fold.marks[name].mark.version,
-        )
-    return left
-
-
-def _last_marks(
-    entries: Iterable[Entry],
-    names: Collection[str],
-    gone: Collection[str],
-    first: Mapping[str, Applied | None],
-) -> dict[str, Applied | None]:
-    """Return the last marks that entries tell of, but for those of `gone`; `first` is before them.
-
-    Each batch names the one that it follows, so the first of an application tells of one before.
-    """
-    left = dict(first)
-    for entry in entries:
-        fact = entry.fact
-        if not isinstance(fact, Commit) or fact.mark is None or fact.action is Action.SAVEPOINT:
-            continue
-        name = fact.mark.application
-        if name not in names:
-            continue
-        if fact.instant not in gone:
-            left[name] = Applied(fact.mark, fact.instant, entry.time)
-        elif name not in left and name in fact.follows:
-            before = fact.follows[name]
-            if before is None or before.instant not in gone:
-                left[name] = before
-    return left
 
 
 def scheduled_undo(
@@ -265,24 +212,10 @@ def remove_all(home: Transactions, plan: Pending) -> Steps[tuple[Undone, ...]]:
 
 
 def schema_left(home: Transactions) -> Steps[str]:
-    """Return the name of the table's schema as its newest commit on the timeline says it.
-
-    When commits are taken back, their schema goes with them.
-    """
+    """Return the name of the table's schema when what is void is gone."""
     folder, void = home.ledger.publisher.folder, home.ledger.fold.void
-    listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/")
-    found = (parse_instant(meta.key.removeprefix(f"{folder}/")) for meta in listed)
-    writes = [i for i in found if i is not None and i.is_completed and i.action.writes_data]
-    for instant in sorted(writes, reverse=True):
-        key = f"{folder}/{instant.file_name}"
-        held: StoredObject | None = yield Get(key)
-        if held is None or instant.requested in void:
-            continue
-        replaces = instant.action is Action.REPLACE_COMMIT
-        kind = ReplaceCommitMetadata if replaces else CommitMetadata
-        if schema := decode(kind, held.body, where=key).schema_json:
-            return schema_id_of(schema)
-    return schema_id_of(home.properties.create_schema)
+    found = yield from newest_schema(folder, void)
+    return found or schema_id_of(home.properties.create_schema)
 
 
 def completion(

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tidelock.store.contract import ObjectMeta, StoredObject
 from tidelock.table.markers import marker_folder, parse_marker
 from tidelock.table.naming import data_file, parse_token
+from tidelock.table.timeline.container import decode
 from tidelock.table.timeline.instant import Action, Instant, State, parse_instant
+from tidelock.table.timeline.metadata import CommitMetadata, ReplaceCommitMetadata
 from tidelock.txn.appending import Appended, Declined, Doubtful, No, append
+from tidelock.txn.draft import schema_id_of
 from tidelock.txn.effects import Delete, Get, List, Steps
-from tidelock.txn.entry import Claim, Entry, Fact, Rollback, Turn, Undo
+from tidelock.txn.entry import Claim, Commit, Entry, Fact, Rollback, Turn, Undo
 from tidelock.txn.fold import Evidence, lawful
 from tidelock.txn.footprint import Deed
 from tidelock.txn.heartbeat import heartbeat_key
-from tidelock.txn.reading import history
+from tidelock.txn.mark import Applied
+from tidelock.txn.reading import forward, history
 from tidelock.txn.undorecords import Undone
 from tidelock.txn.view import View, past_of
+
+logger = logging.getLogger(__name__)
 
 _SIDE_FILES: Final = ("MARKERS.type",)
 
@@ -177,3 +184,78 @@ def remove_announcement(instant: str, action: Action, *, folder: str) -> Steps[N
     yield Delete(f"{folder}/{requested.started().file_name}")
     yield Delete(f"{folder}/{requested.file_name}")
     yield Delete(heartbeat_key(instant))
+
+
+def marks_left(view: View, undone: Iterable[str]) -> Steps[dict[str, Applied | None]]:
+    """Return the last mark of each application whose last batch is undone, without that (C82).
+
+    None if there was none before. What the ledger has folded away is not known, and left out.
+    """
+    taken, fold = {*undone}, view.fold
+    lost = {name for name, held in fold.marks.items() if held.instant in taken}
+    if not lost:
+        return {}
+    entries = yield from history(view, view.boundary)
+    if entries is None:
+        # The boundary has moved since.
+        view = yield from forward(view)
+        entries = yield from history(view, view.boundary)
+    left: dict[str, Applied | None] = {}
+    if entries is not None:
+        first = {} if view.boundary else dict.fromkeys(lost)
+        left = _last_marks(entries, lost, taken | {*fold.void}, first)
+    for name in sorted(lost - left.keys()):
+        logger.warning(
+            "the batch of %r before the one that is taken back is not known any more: its batches"
+            " up to %d count as applied, so send them again with a larger number",
+            name,
+            fold.marks[name].mark.version,
+        )
+    return left
+
+
+def _last_marks(
+    entries: Iterable[Entry],
+    names: Collection[str],
+    gone: Collection[str],
+    first: Mapping[str, Applied | None],
+) -> dict[str, Applied | None]:
+    """Return the last marks that entries tell of, but for those of `gone`; `first` is before them.
+
+    Each batch names the one that it follows, so the first of an application tells of one before.
+    """
+    left = dict(first)
+    for entry in entries:
+        fact = entry.fact
+        if not isinstance(fact, Commit) or fact.mark is None or fact.action is Action.SAVEPOINT:
+            continue
+        name = fact.mark.application
+        if name not in names:
+            continue
+        if fact.instant not in gone:
+            left[name] = Applied(fact.mark, fact.instant, entry.time)
+        elif name not in left and name in fact.follows:
+            before = fact.follows[name]
+            if before is None or before.instant not in gone:
+                left[name] = before
+    return left
+
+
+def newest_schema(folder: str, gone: Collection[str]) -> Steps[str]:
+    """Return the schema's name in the newest completed write on a timeline, "" without one.
+
+    When commits are taken back, those of `gone`, their schema goes with them.
+    """
+    listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/")
+    found = (parse_instant(meta.key.removeprefix(f"{folder}/")) for meta in listed)
+    writes = [i for i in found if i is not None and i.is_completed and i.action.writes_data]
+    for instant in sorted(writes, reverse=True):
+        key = f"{folder}/{instant.file_name}"
+        held: StoredObject | None = yield Get(key)
+        if held is None or instant.requested in gone:
+            continue
+        replaces = instant.action is Action.REPLACE_COMMIT
+        kind = ReplaceCommitMetadata if replaces else CommitMetadata
+        if schema := decode(kind, held.body, where=key).schema_json:
+            return schema_id_of(schema)
+    return ""

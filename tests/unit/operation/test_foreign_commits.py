@@ -20,6 +20,8 @@ from tests.unit.operation.foreign import (
     without_ledger,
 )
 from tidelock.base.errors import Conflict, Unsupported
+from tidelock.ops.validate.ledger import check_ledger
+from tidelock.ops.validate.validating import validate
 from tidelock.table.properties import ORDERING_FIELDS, TIMEZONE
 from tidelock.table.timeline.instant import format_time
 
@@ -90,6 +92,56 @@ def test_a_commit_without_an_entry_survives_the_next_upsert_of_an_open_table(
         assert found(table) == expected
         with tl.Table.open(table.uri) as other:
             assert found(other) == expected
+
+
+@pytest.mark.parametrize("handle", ["open", "new"])
+@pytest.mark.parametrize("verb", ["rollback", "restore"])
+@pytest.mark.parametrize(("table_type", "options"), KINDS)
+def test_what_java_took_back_stays_taken_back(
+    tmp_path: Path, table_type: str, options: dict[str, str], verb: str, handle: str
+) -> None:
+    """The commits are in the ledger, and nobody may put them on the timeline again."""
+    with created(tmp_path, table_type, options) as table:
+        first = table.upsert([row(0, 2, "first")], mark=tl.Mark("app", 1))
+        more = {"more": 1} if handle == "new" else {}
+        rows = [{**row(0, 3, "second"), **more}, {**row(7, 3, "second"), **more}]
+        second = table.upsert(rows, mark=tl.Mark("app", 2))
+        target = second.instant if verb == "rollback" else first.instant
+        without_ledger(path_of(table), lambda java: getattr(java, verb)(target), options)
+        expected = {0: "first", 1: "us", 2: "us", 3: "us"}
+        kept = table if handle == "open" else tl.Table.open(table.uri, options=ALONE | options)
+        kept.refresh()
+        assert found(kept) == expected
+        kept.upsert([row(1, 4, "third")])
+        assert found(kept) == {**expected, 1: "third"}
+        assert second.instant not in {each.requested for each in kept.timeline}
+        assert kept.schema == SCHEMA
+        again = kept.upsert([row(7, 5, "again")], mark=tl.Mark("app", 2))
+        assert not again.repeated
+        with tl.Table.open(table.uri) as other:
+            assert found(other) == {**expected, 1: "third", 7: "again"}
+            assert other.mark("app") == tl.Mark("app", 2)
+            validation = validate(other.writer().store, more=[check_ledger])
+            assert not validation.problems
+        kept.close()
+
+
+@pytest.mark.parametrize("verb", ["rollback", "restore"])
+@pytest.mark.parametrize(("table_type", "options"), KINDS)
+def test_a_write_that_read_what_java_takes_back_is_made_again(
+    tmp_path: Path, table_type: str, options: dict[str, str], verb: str
+) -> None:
+    with created(tmp_path, table_type, options) as table:
+        first = table.upsert([row(0, 2, "first")])
+        second = table.upsert([row(0, 3, "second"), row(7, 3, "second")])
+        target = second.instant if verb == "rollback" else first.instant
+        base, writer = path_of(table), table.writer()
+        writer.engine = Interrupted(
+            writer.engine,
+            lambda: without_ledger(base, lambda java: getattr(java, verb)(target), options),
+        )
+        assert table.upsert([row(1, 4, "third")]).rebases == 1
+        assert found(table) == {0: "first", 1: "third", 2: "us", 3: "us"}
 
 
 @pytest.mark.parametrize(("table_type", "options"), KINDS)
