@@ -137,6 +137,29 @@ def _assert_history_agrees(shared: Shared) -> None:
             assert judge.changes(shared.made.uri, since) == ours
 
 
+@pytest.mark.parametrize("verb", ["rollback", "restore"])
+@pytest.mark.parametrize("table_type", TYPES)
+def test_java_takes_back_a_commit_of_ours_and_we_write_on(
+    verb: str, table_type: str, tmp_path: Path, java: JavaTables
+) -> None:
+    shared = Shared(make(tmp_path, BY_NAME["simple"], table_type, 9), java)
+    with shared.ours() as table:
+        table.insert([row(n) for n in range(1, 8)])
+        stays = table.upsert([row(n, 2) for n in (1, 2)])
+        goes = table.upsert([row(n, 3) for n in (2, 3, 40)])
+        expected = dict.fromkeys(range(1, 8), 1) | {1: 2, 2: 2}
+        target = goes if verb == "rollback" else stays
+        assert java.take_back(verb, shared.made.uri, target.instant)
+        assert shared.versions() == expected
+        table.upsert([row(4, 5)])
+        expected |= {4: 5}
+        assert shared.versions() == expected
+    with shared.ours() as table:
+        table.upsert([row(n, 6) for n in (2, 41)])
+    expected |= {2: 6, 41: 6}
+    assert shared.versions() == expected
+
+
 def test_java_and_we_see_one_timeline(tmp_path: Path, java: JavaTables) -> None:
     shared = Shared(make(tmp_path, BY_NAME["simple"], "COPY_ON_WRITE", 9), java)
     with shared.ours() as table:

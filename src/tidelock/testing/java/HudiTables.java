@@ -87,6 +87,12 @@ public final class HudiTables {
       case "beat":
         return new HudiWrites(table, command.get("options"))
             .beat(command.get("instant").asText(), command.get("beats").asBoolean());
+      case "rollback":
+        return new HudiWrites(table, command.get("options"))
+            .rollback(command.get("instant").asText());
+      case "restore":
+        return new HudiWrites(table, command.get("options"))
+            .restore(command.get("instant").asText());
       case "clean":
         return new HudiWrites(table, command.get("options")).clean();
       default:

@@ -174,6 +174,20 @@ final class HudiWrites {
     return instant;
   }
 
+  /** Rolls back an instant, complete or not; returns whether it did. */
+  boolean rollback(String instant) {
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      return client.rollback(instant);
+    }
+  }
+
+  /** Takes back everything after an instant; returns the restore's request time. */
+  String restore(String instant) {
+    try (HoodieJavaWriteClient<IndexedRecord> client = client()) {
+      return client.restoreToInstant(instant, false).getStartRestoreTime();
+    }
+  }
+
   /** Cleans; returns how many files went. */
   int clean() {
     try (HoodieJavaWriteClient<IndexedRecord> client = client()) {

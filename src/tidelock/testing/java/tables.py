@@ -182,6 +182,11 @@ class JavaTables:
         command = {"do": "beat", "table": table, "options": dict(WRITER_OPTIONS)}
         self.ask({**command, "instant": instant, "beats": beats})
 
+    def take_back(self, verb: str, table: str, instant: str) -> object:
+        """Roll back a commit (`rollback`), or restore the table to one (`restore`)."""
+        given = {"do": verb, "table": table, "instant": instant, "options": {**WRITER_OPTIONS}}
+        return self.ask(given)
+
     def clean(self, table: str, options: Mapping[str, str] | None = None) -> int:
         """Clean; return how many files went."""
         given = {**WRITER_OPTIONS, **(options or {})}
