@@ -6,6 +6,7 @@ A writer that commits often would otherwise list the table for every commit. Wha
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -102,12 +103,15 @@ class TableView:
 
     Commits of others are read when something of theirs is asked for: who only adds rows has no use
     for the files of fifteen others. `peopled` are partitions that are known to have files.
+
+    Guarantees: it stays at `fold`, whatever is followed from it, so that several threads may each
+    go on from the view that they have. What views share is never changed in place.
     """
 
     fold: Fold
     store: ObjectStore
     slices: dict[str, dict[str, FileSlice]] = field(default_factory=dict)
-    replaced: set[GroupId] = field(default_factory=set)
+    replaced: frozenset[GroupId] = frozenset()
     schema_json: str = ""
     schema_at: str = ""
     sizes: Sizes = field(default_factory=Sizes)
@@ -115,7 +119,7 @@ class TableView:
     has_writes: bool = False
     schema_id: str = ""
     unread: list[Commit] = field(default_factory=list)
-    peopled: set[str] = field(default_factory=set)
+    peopled: frozenset[str] = frozenset()
     snapshot: TableSnapshot | None = None
     _evolves: bool = False
     """Whether something unread has another schema."""
@@ -126,6 +130,8 @@ class TableView:
     _deletes: set[str] = field(default_factory=set)
     """The log files that may delete keys."""
 
+    _reading: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
     @property
     def busy(self) -> frozenset[GroupId]:
         """File groups that wait for a table service."""
@@ -135,11 +141,12 @@ class TableView:
     def of(self, partitions: Iterable[str] | None = None) -> dict[GroupId, FileSlice]:
         """Return the slices of some partitions, or of all, by group."""
         self.catch_up()
-        chosen = self.slices if partitions is None else set(partitions)
+        slices = self.slices
+        chosen = slices if partitions is None else set(partitions)
         return {
             (partition, file_id): piece
             for partition in sorted(chosen)
-            for file_id, piece in sorted(self.slices.get(partition, {}).items())
+            for file_id, piece in sorted(slices.get(partition, {}).items())
         }
 
     def searched(self, pieces: Iterable[FileSlice]) -> tuple[FileSlice, ...]:
@@ -198,16 +205,17 @@ class TableView:
                 if merges or stat.num_deletes:
                     self._deletes.add(stat.path)
 
-    def follow(self, entries: Iterable[Entry], fold: Fold) -> bool:
-        """Move on by what was appended; tell whether it could be followed."""
-        large = False
+    def follow(self, entries: Iterable[Entry], fold: Fold) -> TableView | None:
+        """Return the view at `fold`, which `entries` lead to; None if they cannot be followed."""
+        with self._reading:
+            known, evolves = replace(self, sizes=replace(self.sizes)), self._evolves
+        unread, peopled, large = [*known.unread], set(known.peopled), False
         for entry in entries:
             match entry.fact:
                 case Commit() as commit if commit.footprint.deed in _FOLLOWED:
-                    self.unread.append(commit)
-                    self.has_writes = True
-                    self.peopled.update(partition for partition, _ in commit.footprint.created)
-                    self._evolves |= commit.schema_id not in ("", self.schema_id)
+                    unread.append(commit)
+                    peopled.update(partition for partition, _ in commit.footprint.created)
+                    evolves |= commit.schema_id not in ("", known.schema_id)
                     large |= not isinstance(commit.content, Inline)
                 case Adopt() | Claim() | Turn() | Boundary() | Rollback() | Plan() | Release():
                     pass
@@ -216,23 +224,37 @@ class TableView:
                 case Commit() as commit if commit.footprint.deed in _UNSEEN:
                     pass
                 case _:
-                    return False
-        self.fold = fold
+                    return None
+        found = replace(
+            known,
+            fold=fold,
+            has_writes=known.has_writes or bool(unread),
+            unread=unread,
+            peopled=frozenset(peopled),
+            _evolves=evolves,
+            _reading=threading.Lock(),
+        )
         # What lies beside the ledger is deleted once it is archived (C96), so it is read while it
         # is there.
         try:
-            if large or len(self.unread) > _UNREAD_MAX:
-                self.catch_up()
+            if large or len(unread) > _UNREAD_MAX:
+                found.catch_up()
         except DataCorrupt:
-            return False
-        return True
+            return None
+        return found
 
     def catch_up(self) -> None:
         """Take in the commits that were followed and not read."""
-        unread, self.unread, self._evolves = self.unread, [], False
-        for commit in unread:
-            self._apply(commit.instant, _metadata(commit, self.store))
-            self.schema_id = commit.schema_id or self.schema_id
+        with self._reading:
+            if not self.unread:
+                return
+            slices = dict(self.slices)
+            own: set[str] = set()
+            for commit in self.unread:
+                self._apply(commit.instant, _metadata(commit, self.store), slices, own)
+                self.schema_id = commit.schema_id or self.schema_id
+            self.slices = slices
+            self.unread, self._evolves = [], False
 
     def known_schema(self) -> str:
         """Return the table's schema as Avro JSON, up to date."""
@@ -240,15 +262,32 @@ class TableView:
             self.catch_up()
         return self.schema_json
 
-    def _apply(self, instant: str, metadata: CommitMetadata) -> None:
-        for partition, file_id in replaced_groups(metadata):
-            self.replaced.add((partition, file_id))
-            self.slices.get(partition, {}).pop(file_id, None)
+    def _apply(
+        self,
+        instant: str,
+        metadata: CommitMetadata,
+        slices: dict[str, dict[str, FileSlice]],
+        own: set[str],
+    ) -> None:
+        """Take in one commit. `own` are the partitions of `slices` that no other view has."""
+
+        def groups_of(partition: str) -> dict[str, FileSlice]:
+            if partition not in own:
+                own.add(partition)
+                slices[partition] = dict(slices.get(partition, {}))
+            return slices[partition]
+
+        gone = frozenset(replaced_groups(metadata))
+        if gone:
+            self.replaced |= gone
+        for partition, file_id in gone:
+            if partition in slices:
+                groups_of(partition).pop(file_id, None)
         every: list[WriteStat] = []
         self._take_in_logs(metadata)
         for partition, stats in metadata.partition_to_write_stats.items():
             every += stats
-            groups = self.slices.setdefault(partition, {})
+            groups = groups_of(partition)
             for file in _files(partition, stats):
                 groups[file.file_id] = _advanced(groups.get(file.file_id), file)
         if metadata.schema_json and instant >= self.schema_at:
@@ -282,8 +321,8 @@ def _loaded(
     view = TableView(fold, store, least_bytes=least_bytes, snapshot=snapshot)
     for piece in snapshot.whole_slices_until(fold.time):
         view.slices.setdefault(piece.partition, {})[piece.file_id] = piece
-    view.peopled = set(view.slices)
-    view.replaced = set(snapshot.replaced_groups)
+    view.peopled = frozenset(view.slices)
+    view.replaced = frozenset(snapshot.replaced_groups)
     done = [instant for instant in timeline.writes() if instant.completion <= fold.time]
     view.has_writes = bool(done)
     view.schema_json = properties.create_schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
@@ -61,7 +62,7 @@ from tidelock.table.snapshot import TableSnapshot
 from tidelock.table.timeline.metadata import OperationType
 from tidelock.txn.config import Mode
 from tidelock.txn.draft import CommitDraft, Committed, Overtaken
-from tidelock.txn.fold import already_applied
+from tidelock.txn.fold import Fold, already_applied
 from tidelock.txn.strategy import Strategy
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
@@ -97,6 +98,7 @@ class TableWriter:
     snapshot: TableSnapshot | None = None
     """The table as a reader saw it; what is refused before the ledger is looked at, is by that."""
     _view: TableView | None = None
+    _viewing: threading.Lock = field(default_factory=threading.Lock)
     _schema: SchemaNow | None = None
 
     def write(self, job: Job, engine: WriteEngine | None = None) -> WriteReport:
@@ -233,16 +235,24 @@ class TableWriter:
             fold = ledger.refresh(foreign=known is None or self.transactions.looks_early)
         else:
             fold = ledger.fold
-        if known is not None and known.fold.position == fold.position:
-            known.fold = fold
+        with self._viewing:
+            self._view = self._viewed(fold)
+            return self._view
+
+    def _viewed(self, fold: Fold) -> TableView:
+        """Return the view at `fold`, or the one that is known if another thread came further."""
+        known = self._view
+        if known is not None and known.fold.position >= fold.position:
             return known
-        entries = None if known is None else ledger.since(known.fold.position)
-        if known is None or entries is None or not known.follow(entries, fold):
-            sizing = self.settings.sizing
-            least = sizing.threshold * sizing.small_bytes
-            known = load_view(self.store, self.properties, fold, least_bytes=least)
-        self._view = known
-        return known
+        entries = None if known is None else self.transactions.ledger.since(known.fold.position)
+        if known is not None and entries is not None:
+            # Other threads may have read on since.
+            followed = known.follow((e for e in entries if e.position <= fold.position), fold)
+            if followed is not None:
+                return followed
+        sizing = self.settings.sizing
+        least = sizing.threshold * sizing.small_bytes
+        return load_view(self.store, self.properties, fold, least_bytes=least)
 
     def schema(self, view: TableView) -> SchemaNow:
         """Return the table's columns at a view."""

@@ -6,6 +6,7 @@ The cases here lost acknowledged rows once. The interleaving tests cover the spa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from uuid import uuid4
 
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
+from tidelock.operation.placing import Placing
+from tidelock.tableservice.compaction.execute import Compaction
 
 Row = dict[str, Any]
 Act = Callable[[tl.Table], object]
@@ -430,3 +433,82 @@ def test_a_column_that_was_added_stays(evolving: str, name: str, index: str, kin
     fresh.upsert([row("y", 3, day="y")])
     again = {each["id"]: each for each in fresh.read().to_pylist()}
     assert again["w"]["note"] == "new"
+
+
+# -- threads that share a table ---------------------------------------------------------------
+
+
+def in_thread(act: Callable[[], object]) -> None:
+    """Let another thread do something, and wait for it."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(act).result()
+
+
+SHARED: Final[dict[str, Act]] = {
+    "cluster": lambda t: t.cluster(),
+    "clean": lambda t: t.clean(),
+    "look for a mark and delete": lambda t: (t.mark("app"), t.writer().columns()),
+}
+
+
+@pytest.mark.parametrize("act", SHARED)
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_write_misses_no_commit_that_another_thread_of_its_table_has_seen(
+    kind: str, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of(kind, "SIMPLE")
+    table.upsert([row("a", 1)])
+    other = tl.Table.open(table.uri, options=table._options)
+    place = Placing.place
+
+    def place_then(*args: Any, **more: Any) -> Any:
+        found = place(*args, **more)
+        monkeypatch.setattr(Placing, "place", place)
+        other.upsert([row("a", 7), row("b", 7)])
+        in_thread(lambda: SHARED[act](table))
+        return found
+
+    monkeypatch.setattr(Placing, "place", place_then)
+    table.upsert([row("b", 3)])
+    assert held(table) == [("a", "a", 7), ("b", "a", 3)]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_plan_leaves_out_no_write_of_another_thread_of_its_table(
+    index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of(MOR, index)
+    table.upsert([row("a", 1)])
+    table.upsert([row("a", 2)])
+    chosen = Compaction._due
+
+    def choose_then(*args: Any, **more: Any) -> Any:
+        found = chosen(*args, **more)
+        monkeypatch.setattr(Compaction, "_due", chosen)
+        in_thread(lambda: table.upsert([row("a", 7)]))
+        in_thread(lambda: table.upsert([row("b", 1, day="b")]))
+        return found
+
+    monkeypatch.setattr(Compaction, "_due", choose_then)
+    assert table.compact().executed
+    assert held(table) == [("a", "a", 7), ("b", "b", 1)]
+
+
+def test_threads_that_share_a_table_lose_nothing_beside_another_process() -> None:
+    table = table_of(COW, "SIMPLE")
+    other = tl.Table.open(table.uri, options=table._options)
+    acts: list[Callable[[int], object]] = [
+        lambda n: table.upsert([row(f"x{n}", n)]),
+        lambda n: table.upsert([row(f"y{n}", n)]),
+        lambda n: other.upsert([row(f"z{n}", n)]),
+        lambda _: table.cluster(),
+    ]
+
+    def often(act: Callable[[int], object]) -> None:
+        for number in range(6):
+            act(number)
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        for done in [pool.submit(often, act) for act in acts]:
+            done.result()
+    assert held(table) == sorted((f"{who}{n}", "a", n) for who in "xyz" for n in range(6))

@@ -53,10 +53,11 @@ class Layout:
         self._ledger = world.perform(load() if self._ledger is None else forward(self._ledger))
         fold, known = self._ledger.fold, self._view
         entries = None if known is None else self._ledger.since(known.fold.position)
-        if known is None or entries is None or not known.follow(entries, fold):
-            known = load_view(store, properties, fold, least_bytes=0)
-        self._view = known
-        return known
+        followed = None
+        if known is not None and entries is not None:
+            followed = known.follow(entries, fold)
+        self._view = followed or load_view(store, properties, fold, least_bytes=0)
+        return self._view
 
 
 def _partition(
