@@ -435,6 +435,26 @@ def test_a_column_that_was_added_stays(evolving: str, name: str, index: str, kin
     assert again["w"]["note"] == "new"
 
 
+# -- what is left of the order once its entries are archived ----------------------------------
+
+
+@pytest.mark.parametrize("later", range(4))
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_table_is_whole_after_clean_and_archive_of_an_overwrite_that_began_first(
+    kind: str, later: int
+) -> None:
+    few = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"}
+    table = table_of(kind, "SIMPLE", options={"hoodie.clean.commits.retained": "1", **few})
+    table.upsert([row("a", 1), row("b", 1, day="b")])
+    between(table, lambda t: t.upsert([row("a", 2)])).insert_overwrite([row("n", 9)])
+    for number in range(later):
+        table.upsert([row("b", number, day="b")])
+    table.clean()
+    table.archive()
+    tl.Table.open(table.uri, options=table._options).upsert([row("b", 7, day="b")])
+    assert held(table) == [("b", "b", 7), ("n", "a", 9)]
+
+
 # -- threads that share a table ---------------------------------------------------------------
 
 

@@ -42,6 +42,23 @@ def test_the_write_that_completed_last_stays_however_long_ago_it_began() -> None
     assert times(to_archive([WRITES[0], slow, *WRITES[2:]], Bounds(3, 9))) == [at(1)]
 
 
+def test_a_replacing_commit_stays_with_the_writes_that_completed_before_it() -> None:
+    slow = replace(done(3, Action.REPLACE_COMMIT), completion=WRITES[7].completion + "5")
+    instants = [*WRITES[:2], slow, *WRITES[3:]]
+    assert times(to_archive(instants, Bounds(3, 9))) == [at(1), at(2)]
+    assert times(to_archive(instants, Bounds(2, 9))) == [at(n) for n in range(1, 9)]
+
+
+def test_what_stays_for_a_replacing_commit_keeps_others_that_completed_after_it() -> None:
+    first = replace(done(2, Action.REPLACE_COMMIT), completion=WRITES[3].completion + "5")
+    second = replace(done(5, Action.REPLACE_COMMIT), completion=WRITES[7].completion + "5")
+    instants = [WRITES[0], first, *WRITES[2:4], second, *WRITES[5:]]
+    assert times(to_archive(instants, Bounds(3, 9))) == [at(n) for n in range(1, 5)]
+    early = replace(WRITES[5], completion=WRITES[3].completion + "4")
+    instants = [WRITES[0], first, *WRITES[2:4], second, early, *WRITES[6:]]
+    assert times(to_archive(instants, Bounds(3, 9))) == [at(1)]
+
+
 def test_cleans_and_rollbacks_go_with_the_commits_around_them() -> None:
     instants = sorted([*WRITES, done(0, Action.ROLLBACK), done(9, Action.CLEAN)])
     archived = to_archive(instants, Bounds(3, 9))

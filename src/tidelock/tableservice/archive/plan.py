@@ -44,7 +44,8 @@ def to_archive(
     Nothing goes past the first instant that is pending, savepointed, or in `needed` (a replacing
     commit whose files are not cleaned, or a write whose strays are not swept): what is archived is
     always the oldest part of the history, without holes (T10). The write that completed last stays,
-    however long ago it began: the timeline tells readers how far the changes go.
+    however long ago it began: the timeline tells readers how far the changes go. A replacing commit
+    stays as long as a write that completed before it, which may name files of what it replaced.
     """
     writes = [i for i in instants if i.is_completed and i.action.writes_data]
     if len(writes) <= bounds.most:
@@ -52,6 +53,7 @@ def to_archive(
     last = max(writes, key=lambda each: each.completion)
     barrier = _barrier(instants, {*needed, last.requested})
     leaving = [i for i in writes[: len(writes) - bounds.least] if i.requested < barrier]
+    leaving = leaving[: _hiding(leaving, writes)]
     if not leaving:
         return ()
     first_kept = next((i.requested for i in writes if i.requested > leaving[-1].requested), "~")
@@ -101,6 +103,20 @@ def outdated_content(name: str, *, archived: str, boundary: int) -> bool:
         position = rest.partition("-")[0]
         return position.isdecimal() and int(position) < boundary
     return plan.isdecimal() and plan < archived
+
+
+def _hiding(leaving: Sequence[Instant], writes: Sequence[Instant]) -> int:
+    """Return how many writes may leave, so that none is left whose files those that left replaced.
+
+    Such a write was requested after the replacing commit, and completed before it.
+    """
+    first, above = len(leaving), "~"
+    soonest = min((each.completion for each in writes[first:]), default="~")
+    for at, each in reversed(list(enumerate(leaving))):
+        above = min(above, each.completion)
+        if each.action is Action.REPLACE_COMMIT and each.completion > soonest:
+            first, soonest = at, min(soonest, above)
+    return first
 
 
 def _barrier(instants: Sequence[Instant], needed: Collection[str]) -> str:
