@@ -67,13 +67,17 @@ class Doom:
 
 @dataclass(slots=True)
 class Kept:
-    """The prepared rows of a write, for all its attempts."""
+    """The prepared rows of a write, for all its attempts.
+
+    `position` is the place in the ledger that the last attempt has read.
+    """
 
     engine: WriteEngine
     rule: PrepareRule | None = None
     rows: Prepared | None = None
     ticket: Ticket | None = None
     computed: tuple[int, object] | None = None
+    position: int = -1
 
     def bound(self, job: Job, position: int, moment: Callable[[], Moment]) -> Job:
         """Return the job with rows, computed anew if others have written since they were.

@@ -132,7 +132,7 @@ class TableWriter:
                     if isinstance(error, Unavailable) and job.compute is None:
                         raise
                     rounds += 1
-                    if rounds > self.settings.rebase_rounds_max or not self._is_behind():
+                    if rounds > self.settings.rebase_rounds_max or not self._is_behind(kept):
                         raise
                     continue
                 if isinstance(outcome, WriteReport):
@@ -186,10 +186,9 @@ class TableWriter:
         applied = already_applied(job.mark, self.transactions.ledger.refresh(foreign=False))
         return None if applied is None else repeated_report(job.name, applied)
 
-    def _is_behind(self) -> bool:
-        """Tell whether others have committed since the table was looked at."""
-        known = self._view
-        return known is None or known.fold.position < self.transactions.ledger.refresh().position
+    def _is_behind(self, kept: Kept) -> bool:
+        """Tell whether others have committed since a write looked at the table."""
+        return kept.position < self.transactions.ledger.refresh().position
 
     def begin_table(self) -> None:
         """Make sure that the table has a completed write, if only an empty one.
@@ -244,12 +243,15 @@ class TableWriter:
         known = self._view
         if known is not None and known.fold.position >= fold.position:
             return known
-        entries = None if known is None else self.transactions.ledger.since(known.fold.position)
+        ledger = self.transactions.ledger
+        entries = None if known is None else ledger.since(known.fold.position)
         if known is not None and entries is not None:
             # Other threads may have read on since.
             followed = known.follow((e for e in entries if e.position <= fold.position), fold)
             if followed is not None:
                 return followed
+        if ledger.view.published < fold.position:
+            ledger.publish()  # another thread has committed, and did not come to that yet
         sizing = self.settings.sizing
         least = sizing.threshold * sizing.small_bytes
         return load_view(self.store, self.properties, fold, least_bytes=least)
@@ -332,6 +334,7 @@ class TableWriter:
         while True:
             # Rows that are only added read nothing. Whatever came since is judged by the commit.
             view = self.view(fresh=rounds > 0 or not self._is_blind(job))
+            kept.position = view.fold.position
             job = kept.bound(job, view.fold.position, partial(self._moment, view))
             now = self._evolved(job, self.schema(view), kept.engine, rounds)
             prepared = None if job.rows is None else kept.prepared(job.rows, self._rule(job, now))

@@ -14,7 +14,10 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
+from tidelock.operation.moment import Moment
 from tidelock.operation.placing import Placing
+from tidelock.store.contract import PutMode, PutReply
+from tidelock.store.memory import MemoryStore
 from tidelock.tableservice.compaction.execute import Compaction
 
 Row = dict[str, Any]
@@ -512,6 +515,49 @@ def test_a_plan_leaves_out_no_write_of_another_thread_of_its_table(
     monkeypatch.setattr(Compaction, "_due", choose_then)
     assert table.compact().executed
     assert held(table) == [("a", "a", 7), ("b", "b", 1)]
+
+
+def test_a_statement_reads_again_what_was_cleaned_though_another_thread_knows_of_it() -> None:
+    few = {"hoodie.clean.commits.retained": "1"}
+    table = table_of(COW, "SIMPLE", options=few)
+    table.upsert([row("a", 1)])
+    other = tl.Table.open(table.uri, options=table._options)
+    calls: list[int] = []
+
+    def compute(now: Moment) -> pa.Table:
+        calls.append(1)
+        if len(calls) == 1:
+            for number in range(3):
+                other.upsert([row("a", number)])
+            other.clean()
+            in_thread(table.cluster)
+        return now.read()
+
+    table.rewrite(compute)
+    assert len(calls) == 2
+    assert held(table) == [("a", "a", 2)]
+
+
+def test_a_write_waits_for_no_commit_of_another_thread_to_be_on_the_timeline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = table_of(MOR, "SIMPLE")
+    table.upsert([row("a", 1)])
+    table.upsert([row("a", 2)])
+    put = MemoryStore.put
+    puts: list[str] = []
+    reports: list[object] = []
+
+    def put_later(store: MemoryStore, key: str, body: bytes, mode: PutMode) -> PutReply:
+        if key.endswith(".commit") and not puts:
+            puts.append(key)
+            in_thread(lambda: reports.append(table.upsert([row("a", 7)])))
+        return put(store, key, body, mode)
+
+    monkeypatch.setattr(MemoryStore, "put", put_later)
+    assert table.compact().executed
+    assert len(puts) == len(reports) == 1
+    assert held(table) == [("a", "a", 7)]
 
 
 def test_threads_that_share_a_table_lose_nothing_beside_another_process() -> None:
