@@ -19,6 +19,7 @@ from tidelock.operation.placing import Placing
 from tidelock.store.contract import PutMode, PutReply
 from tidelock.store.memory import MemoryStore
 from tidelock.tableservice.compaction.execute import Compaction
+from tidelock.tableservice.running import compaction
 
 Row = dict[str, Any]
 Act = Callable[[tl.Table], object]
@@ -436,6 +437,28 @@ def test_a_column_that_was_added_stays(evolving: str, name: str, index: str, kin
     fresh.upsert([row("y", 3, day="y")])
     again = {each["id"]: each for each in fresh.read().to_pylist()}
     assert again["w"]["note"] == "new"
+
+
+# -- what a clean leaves of it ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["KEEP_LATEST_FILE_VERSIONS", "KEEP_LATEST_COMMITS"])
+@pytest.mark.parametrize("write", ["insert_overwrite", "bulk_insert"])
+def test_a_clean_keeps_a_base_file_that_was_written_while_a_compaction_was_planned(
+    write: str, policy: str
+) -> None:
+    keep = {"hoodie.clean.fileversions.retained": "1", "hoodie.clean.commits.retained": "1"}
+    table = table_of(MOR, options={"hoodie.clean.policy": policy, **keep})
+    table.upsert([row("a", 1)])
+    table.upsert([row("a", 2)])
+    slow = between(table, lambda t: compaction(t.writer(), t._options).schedule())
+    slow.write([row("n", 9)], write)
+    for number in range(3):
+        table.upsert([row("b", number, day="b")])
+    before = held(table)
+    table.clean()
+    assert held(table) == before
+    assert ("n", "a", 9) in before
 
 
 # -- what is left of the order once its entries are archived ----------------------------------

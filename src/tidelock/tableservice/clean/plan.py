@@ -97,8 +97,12 @@ def _obsolete(
 ) -> Sequence[FileSlice]:
     replaced_at = kept.replaced.get(group.group_id)
     if keep.policy is Policy.VERSIONS:
-        count = 0 if replaced_at is not None else keep.versions
-        old: Sequence[FileSlice] = group.slices[: max(0, len(group.slices) - count)]
+        versions = _versions(group.slices)
+        old: Sequence[FileSlice] = ()
+        if replaced_at is not None:
+            old = group.slices
+        elif len(versions) > keep.versions:
+            old = group.slices[: versions[-keep.versions]]
     elif earliest is None:
         return ()
     elif replaced_at is not None and replaced_at < earliest.requested:
@@ -113,8 +117,18 @@ def _obsolete(
 
 def _before(slices: Sequence[FileSlice], earliest: str) -> Sequence[FileSlice]:
     """Return the slices older than the one that a reader at `earliest` sees."""
-    begun = [number for number, piece in enumerate(slices) if piece.instant <= earliest]
+    begun = [number for number in _versions(slices) if slices[number].instant <= earliest]
     return slices[: begun[-1]] if begun else ()
+
+
+def _versions(slices: Sequence[FileSlice]) -> list[int]:
+    """Return the places of the slices that can be read without those before them.
+
+    Where a compaction is planned a slice begins that has only log files, if any. It is read with
+    the one before it, which need not be the one that was planned: a writer that was at work may
+    have put a base file there since.
+    """
+    return [number for number, piece in enumerate(slices) if piece.base or not number]
 
 
 def _files(piece: FileSlice) -> tuple[DataFile, ...]:
