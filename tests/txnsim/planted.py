@@ -271,7 +271,12 @@ PLANTS = (
         needs=(Fault.CRASH, Fault.PAUSE),
     ),
     Plant(nobody_helps, ("T7", "T10", "liveness")),
-    Plant(a_roll_back_is_not_decided_in_the_ledger, ("T10", "T12", "T3", "T4"), within=600),
+    # What is left inflight without a heartbeat stops every writer (C111): liveness.
+    Plant(
+        a_roll_back_is_not_decided_in_the_ledger,
+        ("T10", "T12", "T3", "T4", "liveness"),
+        within=600,
+    ),
     Plant(a_completion_may_lie_before_its_request, ("T2", "T4"), within=200, needs=(Fault.CLOCK,)),
     Plant(entry_times_come_from_the_clock_alone, ("T2",), needs=(Fault.CLOCK,)),
     Plant(what_was_rolled_back_may_be_committed, ("T3",), within=400, needs=(Fault.PAUSE,)),

@@ -75,6 +75,9 @@ class Writer(Process):
                 "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
                 "hoodie.client.heartbeat.interval_in_ms": str(BEAT_MS),
                 "hoodie.client.heartbeat.tolerable.misses": str(world.plan.misses),
+                # Clocks that differ by an hour would be taken for a time zone: the simulated Java
+                # takes its times from the ledger, and so from the clock that is furthest ahead.
+                "tidelock.timeline.timezone.policy": "utc",
             },
             properties=properties,
             clock=self,
