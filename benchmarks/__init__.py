@@ -1,1 +1,1 @@
-"""Measurements of the lock, side by side with what it stands on and with what it competes with."""
+"""Benchmarks of locks, tables, services and streams, compared with other systems."""

@@ -1,9 +1,9 @@
-"""Measure: `python -m benchmarks [--keep | --page] [PART ...]`, parts as in `suite.PARTS`.
+"""Run benchmarks: `python -m benchmarks [--keep | --page] [PART ...]`, parts as in `suite.PARTS`.
 
-Without parts everything is measured, the results are kept in `benchmarks/results/`, and
+Without parts everything is measured, the results are saved in `benchmarks/results/`, and
 docs/performance.md is written from them. With parts the tables are only printed; with `--keep` they
-also take the place of the same parts in the newest results, and on the page. With `--page` nothing
-is measured: the page is written from the newest results.
+also replace the same parts in the newest results, and on the page. With `--page` nothing is
+measured: the page is written from the newest results.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.kept import joined, keep, newest, write_page
 from benchmarks.page import tables
+from benchmarks.saved_results import keep, merge_with_newest, newest, write_page
 from benchmarks.suite import PARTS, begin
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the named parts, or all; return the exit code."""
     if "--page" in arguments:
-        if (kept := newest()) is not None:
-            write_page(kept)
+        if (saved := newest()) is not None:
+            write_page(saved)
         return 0
     keeps = "--keep" in arguments
     names = [each for each in arguments if each != "--keep"]
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     if not names:
         keep(results, results.taken_at)
     elif keeps:
-        keep(joined(results), results.taken_at)
+        keep(merge_with_newest(results), results.taken_at)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Many contenders for one lock: how fast it changes hands, and how evenly.
+"""Many contenders for one lock: the time of a hand-over, and fairness.
 
-Contenders are threads in up to eight processes. Each holds the lock for about a millisecond, again
-and again, until the time is over. Every section is stamped by the one monotonic clock of the
-machine, so gaps between holders, and overlaps if there were any, show across processes.
+Contenders are threads in up to eight processes. Each holds the lock for about a millisecond,
+repeatedly, for the duration of the run. Sections are timed by the monotonic clock of the machine,
+so gaps and overlaps between holders are measured across processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What became of one or several fights of the same contenders."""
+    """The result of one or several runs with the same contenders."""
 
     system: str
     contenders: int
@@ -52,12 +52,12 @@ class Contention:
     overlaps: int
 
 
-Fight = Sequence[Section]
-"""All sections of one fight, by their beginning."""
+ContentionRun = Sequence[Section]
+"""All sections of one run, by their start."""
 
 
-def fight(peer: Peer, contenders: int, *, duration_s: float) -> Fight:
-    """Let so many contenders fight for so long."""
+def run_contention(peer: Peer, contenders: int, *, duration_s: float) -> ContentionRun:
+    """Let contenders compete for the lock for `duration_s`."""
     processes = min(contenders, PROCESSES_MOST)
     threads = contenders // processes
     ready = _context.Barrier(processes)
@@ -73,7 +73,7 @@ def fight(peer: Peer, contenders: int, *, duration_s: float) -> Fight:
     ]
     for process in running:
         process.start()
-    # A waiter may be served long after the time is over; the others have left by then.
+    # The last waiter may get the lock long after the end of the run.
     deadline_s = _DEADLINE_S + duration_s
     sections = [section for _ in running for section in results.get(timeout=deadline_s)]
     for process in running:
@@ -81,13 +81,13 @@ def fight(peer: Peer, contenders: int, *, duration_s: float) -> Fight:
     return sorted(sections, key=lambda one: one.begin_ns)
 
 
-def judge(system: str, contenders: int, fights: Sequence[Fight]) -> Contention:
-    """Return the figures of some fights, taken together."""
-    grants = Counter(section.who for one in fights for section in one)
+def summarize(system: str, contenders: int, runs: Sequence[ContentionRun]) -> Contention:
+    """Return the combined figures of some runs."""
+    grants = Counter(section.who for one in runs for section in one)
     counts = [grants[who] for who in range(contenders)]
-    steps = [step for one in fights for step in pairwise(one)]
+    steps = [step for one in runs for step in pairwise(one)]
     gaps_ns = [after.begin_ns - before.end_ns for before, after in steps if after.who != before.who]
-    span_s = sum(one[-1].end_ns - one[0].begin_ns for one in fights) / 1e9
+    span_s = sum(one[-1].end_ns - one[0].begin_ns for one in runs) / 1e9
     return Contention(
         system=system,
         contenders=contenders,
@@ -109,7 +109,7 @@ def _process(
     ready: Barrier,
     results: Queue[list[Section]],
 ) -> None:
-    """Run some of the contenders, and send their sections when all have left."""
+    """Run some of the contenders, and send their sections at the end."""
     clients = [peer.client() for _ in contenders]
     sections: list[Section] = []
     ready.wait(_DEADLINE_S)
@@ -131,7 +131,7 @@ def _contend(who: int, client: Client, end: float, sections: list[Section]) -> N
     while time.monotonic() < end:
         client.acquire()
         begin_ns = time.monotonic_ns()
-        # Who is served after the end only lets the next one through.
+        # After the end of the run, a contender only passes the lock on.
         if begin_ns < end * 1e9:
             time.sleep(SECTION_S)
             sections.append(Section(begin_ns, time.monotonic_ns(), who))

@@ -1,4 +1,4 @@
-"""One acquire and release, against the two conditional writes that it stands on."""
+"""One acquire and release, compared with two raw conditional writes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.figures import Latency, interleaved
-from benchmarks.places import Place
-from tidelock.base.outcome import Landed
-from tidelock.lock.objects import LOCK_KEY
-from tidelock.store.contract import Match, ObjectStore, Overwrite
+from benchmarks.stores import BenchStore
+from tidelock.core.outcome import Landed
+from tidelock.lock.record_store import LOCK_KEY
+from tidelock.storage.contract import Match, ObjectStore, Overwrite
 
 GOAL = 1.2
 BUDGET_S = 5.0
-# As large as a record of ours with all its fields.
+# The size of a lock record with all its fields.
 _BODY = b'{"padding":"' + b"x" * 285 + b'","write":%020d}'
 
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """The two side by side on one store."""
+    """The latency of the lock and of the raw store."""
 
     store: str
     lock: Latency
@@ -27,15 +27,15 @@ class CycleResult:
 
     @property
     def ratio(self) -> float:
-        """How many times longer the lock takes, by the medians."""
+        """The ratio of the medians, lock to raw store."""
         return self.lock.p50_us / self.raw.p50_us
 
 
-def measure(place: Place) -> CycleResult:
-    """Measure acquire+release and two raw conditional puts in turn."""
-    place.prove("cycle")
-    held = place.lock("cycle")
-    raw_store = place.store("raw")
+def measure(location: BenchStore) -> CycleResult:
+    """Measure acquire and release, and two raw conditional puts, in turn."""
+    location.prove("cycle")
+    held = location.lock("cycle")
+    raw_store = location.store("raw")
     raw = two_puts(raw_store)
 
     def cycle() -> None:
@@ -45,11 +45,11 @@ def measure(place: Place) -> CycleResult:
     samples = interleaved({"lock": cycle, "raw": raw}, budget_s=BUDGET_S)
     held.close()
     raw_store.close()
-    return CycleResult(place.name, Latency.of(samples["lock"]), Latency.of(samples["raw"]))
+    return CycleResult(location.name, Latency.of(samples["lock"]), Latency.of(samples["raw"]))
 
 
 def two_puts(store: ObjectStore) -> Callable[[], None]:
-    """Return an action that replaces an object twice, each time on the version it knows."""
+    """Return an action that replaces an object twice, each time on its known version."""
     written = store.put(LOCK_KEY, _BODY % 0, Overwrite())
     assert isinstance(written, Landed)
     version = written.version

@@ -1,4 +1,4 @@
-"""Samples, and the few figures that are reported of them."""
+"""Samples, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long something took, by its samples."""
+    """The percentiles of some samples."""
 
     count: int
     p50_us: float
@@ -17,7 +17,7 @@ class Latency:
 
     @classmethod
     def of(cls, samples_ns: Sequence[int]) -> Latency:
-        """Return the figures of some samples, of which there must be one."""
+        """Return the percentiles of at least one sample."""
         ordered = sorted(samples_ns)
         return cls(len(ordered), _at(ordered, 0.50) / 1_000, _at(ordered, 0.99) / 1_000)
 
@@ -27,7 +27,7 @@ def _at(ordered: Sequence[int], share: float) -> int:
 
 
 def jain(grants: Sequence[int]) -> float:
-    """Return Jain's index: 1 when all got the same, 1/n when one got everything."""
+    """Return Jain's fairness index: 1 if all have the same, 1/n if one has everything."""
     squares = sum(count * count for count in grants)
     return sum(grants) ** 2 / (len(grants) * squares) if squares else 0.0
 
@@ -40,10 +40,10 @@ def interleaved(
     rounds_most: int = 3_000,
     warm_up: int = 10,
 ) -> dict[str, list[int]]:
-    """Time all actions in turn until the budget is spent; return their samples.
+    """Time all actions in turn until the budget is used up; return their samples.
 
-    A round runs each action once, and each round starts with another one, so that whatever the
-    machine does meanwhile it does to all of them.
+    A round runs each action once, and each round starts with another one, so that other load on the
+    machine affects all of them equally.
     """
     names = list(actions)
     samples: dict[str, list[int]] = {name: [] for name in names}

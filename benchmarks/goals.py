@@ -1,4 +1,4 @@
-"""What was aimed at, beside what was found. Pure."""
+"""Goals and results. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.writers import WritersResult
 _OURS = "tidelock"
 _LEAST_S = 0.01
 BEYOND_S_MAX = 0.3
-"""What an upsert into log files may take beyond the least job that Spark runs."""
+"""The time that an upsert into log files may take in addition to a minimal Spark job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal. `met` is None where something that it needs was not measured."""
+    """One goal. `met` is None if one of its measures is missing."""
 
     what: str
     aim: str
@@ -29,8 +29,8 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Race:
-    """Ours beside another: at least so many times as fast, or at most so many times as long."""
+class _Target:
+    """A ratio to another system: at least N times as fast, or at most N times as long."""
 
     what: str
     ours: tuple[str, str]
@@ -44,25 +44,27 @@ _AFTER = f"read all after {COMMITS} upserts"
 _SPARK, _LOGS = "tidelock-spark", "tidelock-spark-mor"
 _LOCAL, _LOCAL_LOGS = "tidelock-local", "tidelock-local-mor"
 
-_RACES: Sequence[_Race] = (
-    _Race("copy-on-write upsert of 10 % on Spark", (_SPARK, _UP10), ("hudi", _UP10), 3),
-    _Race("copy-on-write upsert of 10 % on Spark", (_SPARK, _UP10), ("delta", _UP10), 3),
-    _Race("copy-on-write upsert of 10 % on Spark", (_SPARK, _UP10), ("iceberg", _UP10), 3),
-    _Race(
+_TARGETS: Sequence[_Target] = (
+    _Target("copy-on-write upsert of 10 % on Spark", (_SPARK, _UP10), ("hudi", _UP10), 3),
+    _Target("copy-on-write upsert of 10 % on Spark", (_SPARK, _UP10), ("delta", _UP10), 3),
+    _Target("copy-on-write upsert of 10 % on Spark", (_SPARK, _UP10), ("iceberg", _UP10), 3),
+    _Target(
         "copy-on-write upsert of 10 % on Spark",
         (_SPARK, _UP10),
         ("polars-limit", _UP10),
         1.7,
         faster=False,
     ),
-    _Race("merge-on-read upsert of 1 % on Spark", (_LOGS, _UP1), ("hudi-mor", _UP1), 3),
-    _Race("bulk load on Spark", (_SPARK, _LOAD), ("hudi", _LOAD), 2),
-    _Race("bulk load on Spark", (_SPARK, _LOAD), ("parquet-spark", _LOAD), 1),
-    _Race("bulk load without Spark", (_LOCAL, _LOAD), ("delta-rs", _LOAD), 1),
-    _Race("upsert of 1 % without Spark", (_LOCAL, _UP1), ("delta-rs", _UP1), 3),
-    _Race("upsert of 1 % without Spark, merge-on-read", (_LOCAL_LOGS, _UP1), ("delta-rs", _UP1), 3),
-    _Race(f"snapshot read after {COMMITS} upserts", (_LOGS, _AFTER), ("hudi-mor", _AFTER), 2),
-    _Race(
+    _Target("merge-on-read upsert of 1 % on Spark", (_LOGS, _UP1), ("hudi-mor", _UP1), 3),
+    _Target("bulk load on Spark", (_SPARK, _LOAD), ("hudi", _LOAD), 2),
+    _Target("bulk load on Spark", (_SPARK, _LOAD), ("parquet-spark", _LOAD), 1),
+    _Target("bulk load without Spark", (_LOCAL, _LOAD), ("delta-rs", _LOAD), 1),
+    _Target("upsert of 1 % without Spark", (_LOCAL, _UP1), ("delta-rs", _UP1), 3),
+    _Target(
+        "upsert of 1 % without Spark, merge-on-read", (_LOCAL_LOGS, _UP1), ("delta-rs", _UP1), 3
+    ),
+    _Target(f"snapshot read after {COMMITS} upserts", (_LOGS, _AFTER), ("hudi-mor", _AFTER), 2),
+    _Target(
         f"snapshot read after {COMMITS} upserts",
         (_LOGS, _AFTER),
         (_LOGS, "the same rows, native Parquet"),
@@ -73,47 +75,47 @@ _RACES: Sequence[_Race] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
-    """The figures of one run. Where others used the machine as well, CPU seconds are compared."""
+class _MeasuredRun:
+    """The figures of one run. On a shared machine, CPU seconds are compared."""
 
     figures: Mapping[tuple[str, str], LakeFigure]
     rows: int
     is_busy: bool
 
     def pair(self, *keys: tuple[str, str]) -> list[float] | None:
-        """Return the seconds of each system and measure, or None where one is not there."""
+        """Return the seconds of each system and measure, or None if one is missing."""
         found = [self.figures.get((SYSTEMS[system], measure)) for system, measure in keys]
-        # A clock of the CPU has a resolution, and nothing takes no time.
+        # CPU clocks have a limited resolution, so zero is replaced by the smallest value.
         seconds = [max(one.cpu_s if self.is_busy else one.best_s, _LEAST_S) for one in found if one]
         return seconds if len(seconds) == len(keys) else None
 
     @property
     def unit(self) -> str:
-        """Return what the seconds are."""
+        """The unit of the seconds."""
         size = f", {self.rows / 1e6:.1f} million rows" if self.rows else ""
         return f"{'s of CPU time' if self.is_busy else 's'}{size}"
 
 
-def _judges(results: Results) -> list[_Judge]:
-    """Return the runs, that of the most rows first: it is the one that is asked."""
-    runs = {run.course: run for run in results.lake_runs}
+def _measured_runs(results: Results) -> list[_MeasuredRun]:
+    """Return the runs, the one with the most rows first: goals use the first with a figure."""
+    runs = {run.suite: run for run in results.lake_runs}
     made = []
-    for course in dict.fromkeys(one.course for one in results.lakes):
-        run = runs.get(course)
-        figures = {(one.system, one.measure): one for one in results.lakes if one.course == course}
+    for suite in dict.fromkeys(one.suite for one in results.lakes):
+        run = runs.get(suite)
+        figures = {(one.system, one.measure): one for one in results.lakes if one.suite == suite}
         made.append(
-            _Judge(figures, run.rows if run else 0, is_busy=run is not None and run.is_busy)
+            _MeasuredRun(figures, run.rows if run else 0, is_busy=run is not None and run.is_busy)
         )
     return sorted(made, key=lambda one: one.rows, reverse=True)
 
 
 def goals(results: Results) -> list[Goal]:
-    """Return every goal with what was found of it, in the largest run that has it."""
-    judges = _judges(results)
+    """Return every goal with its result, from the largest run that measured it."""
+    measured_runs = _measured_runs(results)
     return [
-        *(_raced(race, judges) for race in _RACES),
-        _floor(judges),
-        *_stable(judges),
+        *(_compared(target, measured_runs) for target in _TARGETS),
+        _floor(measured_runs),
+        *_stable(measured_runs),
         _writers("16 appenders on a local disk", results.writers, "append", 16, 1.0),
         _writers("4 upserters of the same keys", results.writers, "same", 4, 1.0),
         _writers("8 appenders on S3", results.writers_s3, "append", 8, 2.0),
@@ -121,40 +123,40 @@ def goals(results: Results) -> list[Goal]:
     ]
 
 
-def _raced(race: _Race, judges: Sequence[_Judge]) -> Goal:
-    name = SYSTEMS[race.other[0]]
-    if race.other[0] == race.ours[0]:
-        name = race.other[1]
-    if race.faster:
-        aim = f"at least {race.times:g} times as fast as {name}"
-        aim = f"no slower than {name}" if race.times == 1 else aim
+def _compared(target: _Target, measured_runs: Sequence[_MeasuredRun]) -> Goal:
+    name = SYSTEMS[target.other[0]]
+    if target.other[0] == target.ours[0]:
+        name = target.other[1]
+    if target.faster:
+        aim = f"at least {target.times:g} times as fast as {name}"
+        aim = f"no slower than {name}" if target.times == 1 else aim
     else:
-        aim = f"at most {race.times:g} times as long as {name}"
-    for judge in judges:
-        if (found := judge.pair(race.ours, race.other)) is not None:
+        aim = f"at most {target.times:g} times as long as {name}"
+    for measured in measured_runs:
+        if (found := measured.pair(target.ours, target.other)) is not None:
             ours, other = found
-            ratio = other / ours if race.faster else ours / other
-            met = ratio >= race.times if race.faster else ratio <= race.times
-            said = f"{ratio:.2f} ({ours:.2f} and {other:.2f} {judge.unit})"
-            return Goal(race.what, aim, said, met)
-    return Goal(race.what, aim, "not measured", None)
+            ratio = other / ours if target.faster else ours / other
+            met = ratio >= target.times if target.faster else ratio <= target.times
+            found_text = f"{ratio:.2f} ({ours:.2f} and {other:.2f} {measured.unit})"
+            return Goal(target.what, aim, found_text, met)
+    return Goal(target.what, aim, "not measured", None)
 
 
-def _floor(judges: Sequence[_Judge]) -> Goal:
+def _floor(measured_runs: Sequence[_MeasuredRun]) -> Goal:
     what, aim = "merge-on-read upsert of 1 % on Spark", "the least Spark job and 0.3 s"
-    for judge in judges:
-        found = judge.pair((_LOGS, _UP1), (_LOGS, "least Spark job"))
-        if found is not None and not judge.is_busy:
+    for measured in measured_runs:
+        found = measured.pair((_LOGS, _UP1), (_LOGS, "least Spark job"))
+        if found is not None and not measured.is_busy:
             ours, least = found
             beyond_s = ours - least
-            said = f"{least:.2f} s and {beyond_s:.2f} {judge.unit}"
-            return Goal(what, aim, said, beyond_s <= BEYOND_S_MAX)
+            found_text = f"{least:.2f} s and {beyond_s:.2f} {measured.unit}"
+            return Goal(what, aim, found_text, beyond_s <= BEYOND_S_MAX)
     return Goal(what, aim, "not measured", None)
 
 
-def _stable(judges: Sequence[_Judge]) -> Iterator[Goal]:
-    """Queries before and after rounds of changes, of each of ours and the steadiest other."""
-    growth: Mapping[str, float] = next(filter(None, map(_growths, judges)), {})
+def _stable(measured_runs: Sequence[_MeasuredRun]) -> Iterator[Goal]:
+    """Yield the goals on queries before and after rounds of changes, with the other systems."""
+    growth: Mapping[str, float] = next(filter(None, map(_growths, measured_runs)), {})
     others = {name: value for name, value in growth.items() if not name.startswith(_OURS)}
     beside = ""
     if others:
@@ -171,10 +173,11 @@ def _stable(judges: Sequence[_Judge]) -> Iterator[Goal]:
             yield Goal(what, aim, f"{ours:.2f}{beside}", round(ours, 2) <= 1.1)
 
 
-def _growths(judge: _Judge) -> Mapping[str, float]:
-    """Return by system how many times as long queries take after rounds of changes."""
+def _growths(measured: _MeasuredRun) -> Mapping[str, float]:
+    """Return for each system the ratio of query times after and before rounds of changes."""
     found = {
-        key: one.cpu_s if judge.is_busy else one.median_s for key, one in judge.figures.items()
+        key: one.cpu_s if measured.is_busy else one.median_s
+        for key, one in measured.figures.items()
     }
     return {
         name: found[name, "queries, after"] / max(found[name, "queries, before"], _LEAST_S)

@@ -1,4 +1,4 @@
-"""Does a table get slower with its history? Opening, reading and a small commit, by its age."""
+"""The cost of history: opening, reading and a small commit, by the number of commits."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A table of so many one-row commits: medians in milliseconds, and what lies on its timeline.
+    """A table with `commits` one-row commits: medians in milliseconds, and its timeline files.
 
-    The table is cleaned and archived by its own writes, as it is by default.
+    Clean and archive run inline, which is the default.
     """
 
     commits: int
@@ -33,29 +33,29 @@ class Growth:
 
 
 def measure(sizes: tuple[int, ...] = COMMITS) -> list[Growth]:
-    """Write one table, and look at it when it has reached each size."""
+    """Write one table, and measure it at each size."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder) / "table")
-        tl.Table.create(place, _SCHEMA, key="id", ordering="ts").close()
+        location = str(Path(folder) / "table")
+        tl.Table.create(location, _SCHEMA, key="id", ordering="ts").close()
         done = 0
-        with tl.Table.open(place) as table:
+        with tl.Table.open(location) as table:
             for size in sizes:
                 while done < size:
                     _write(table, done)
                     done += 1
-                found.append(_look(place, size))
+                found.append(_look(location, size))
     return found
 
 
-def _look(place: str, size: int) -> Growth:
-    timeline = Path(place) / ".hoodie" / "timeline"
-    with tl.Table.open(place) as table:
+def _look(location: str, size: int) -> Growth:
+    timeline = Path(location) / ".hoodie" / "timeline"
+    with tl.Table.open(location) as table:
         commit_ms = _median_ms(lambda turn: _write(table, size + turn))
         read_ms = _median_ms(lambda _: table.read())
     return Growth(
         commits=size,
-        open_ms=_median_ms(lambda _: tl.Table.open(place).close()),
+        open_ms=_median_ms(lambda _: tl.Table.open(location).close()),
         read_ms=read_ms,
         commit_ms=commit_ms,
         active_files=sum(1 for path in timeline.iterdir() if path.is_file()),

@@ -1,7 +1,7 @@
 """The kernel on one file group: `python -m benchmarks.kernel [rows]`.
 
-312,500 rows of 10 columns are a sixteenth of five million. What is compared takes turns, so that
-a busy machine is as busy for one as for the other. Processor time is shown beside the clock's.
+312,500 rows of 10 columns are a sixteenth of five million. The measured actions take turns, so that
+other load affects all of them. CPU time is shown beside wall time.
 """
 
 from __future__ import annotations
@@ -18,33 +18,39 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelock.kernel.context import BloomSettings, FileSettings, LogFormat, WriteContext
-from tidelock.kernel.merge import MergeRule
-from tidelock.kernel.read import read_slice
-from tidelock.kernel.results import FileResult
-from tidelock.kernel.write import append_log, create_base, merge_base
-from tidelock.store.local import LocalStore
-from tidelock.table.filegroup.slice import BaseFile, FileSlice, LogFile
-from tidelock.table.naming import data_file
-from tidelock.table.schema.avro import avro_schema, render_schema
-from tidelock.table.schema.meta import (
+from testkit.slices import read_slice
+from tidelock.execution.filegroup.context import (
+    BloomSettings,
+    FileResult,
+    FileSettings,
+    LogFormat,
+    WriteContext,
+)
+from tidelock.execution.filegroup.log_files import append_log
+from tidelock.execution.filegroup.merge import MergeRule
+from tidelock.execution.filegroup.write import create_base, merge_base
+from tidelock.hudi.file_groups import BaseFile, FileSlice, LogFile, data_file
+from tidelock.hudi.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
     PARTITION_PATH,
     RECORD_KEY,
+    avro_schema,
+    render_schema,
     with_meta,
 )
+from tidelock.storage.local import LocalStore
 
 ROWS = 312_500
 TURNS = 7
 
 
-def rows_at(places: np.ndarray, seed: int) -> pa.Table:
-    """Return rows with these numbers: keys, times, amounts, few and many different strings."""
+def rows_at(numbers: np.ndarray, seed: int) -> pa.Table:
+    """Return rows with these numbers: keys, times, amounts, strings of low and high cardinality."""
     drawn = np.random.default_rng(seed)
-    size = len(places)
-    keys = pa.array(np.char.add("key-", np.char.zfill(places.astype("U"), 12)))
+    size = len(numbers)
+    keys = pa.array(np.char.add("key-", np.char.zfill(numbers.astype("U"), 12)))
     when = drawn.integers(1_600_000_000_000_000, 1_700_000_000_000_000, size)
     return pa.table(
         {
@@ -70,7 +76,7 @@ def _one_of(values: list[str], drawn: np.random.Generator, size: int) -> pa.Arra
 
 @dataclass
 class Bench:
-    """A folder with a file group in it, and rows to write."""
+    """A folder with a file group, and rows to write."""
 
     folder: Path
     rows: int
@@ -82,7 +88,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         """Write the group."""
-        # The disk is not what is compared, and polars does not wait for it either.
+        # Disk flushes are not measured; polars does not wait for them either.
         self.store = LocalStore(self.folder, fsync=False)
         self.stored = rows_at(np.arange(self.rows), 1)
         chosen = np.random.default_rng(2).choice(self.rows, self.rows // 10, replace=False)
@@ -97,7 +103,7 @@ class Bench:
         return WriteContext(instant, 0, with_meta(user), avro, settings=laid_out, markers=False)
 
     def fresh(self) -> str:
-        """Return an instant that nobody used."""
+        """Return an unused instant."""
         self.turn += 1
         return f"{100 + self.turn}"
 
@@ -122,12 +128,12 @@ class Bench:
         return FileSlice("p", "group-0", base.instant, base, found)
 
     def merged(self) -> FileResult:
-        """Merge ten per cent into the group."""
+        """Merge 10 % of the rows into the group."""
         piece = self.slice_of(self.base)
         return merge_base(self.store, self.context(self.fresh()), piece, slot=0, rows=self.changes)
 
     def appended(self, form: LogFormat) -> FileResult:
-        """Append ten per cent to the group."""
+        """Append 10 % of the rows to the group."""
         ctx = self.context(self.fresh(), log_format=form)
         return append_log(self.store, ctx, self.slice_of(self.base), slot=0, rows=self.changes)
 
@@ -145,7 +151,7 @@ def _file(result: FileResult) -> BaseFile | LogFile:
 
 
 def polars_work(bench: Bench) -> Mapping[str, Callable[[], object]]:
-    """Return the same work by polars, if it is installed."""
+    """Return the same actions with polars, if it is installed."""
     try:
         import polars as pl
     except ImportError:
@@ -162,8 +168,8 @@ def polars_work(bench: Bench) -> Mapping[str, Callable[[], object]]:
     def merge() -> None:
         older = pl.scan_parquet(stored or "")
         names = older.collect_schema().names()
-        kept = older.join(newer.lazy(), on=RECORD_KEY, how="anti")
-        pl.concat([kept, newer.lazy().select(names)]).sink_parquet(target, compression="snappy")
+        saved = older.join(newer.lazy(), on=RECORD_KEY, how="anti")
+        pl.concat([saved, newer.lazy().select(names)]).sink_parquet(target, compression="snappy")
 
     whole = pl.read_parquet(stored or "")
     return {
@@ -173,7 +179,7 @@ def polars_work(bench: Bench) -> Mapping[str, Callable[[], object]]:
 
 
 def work(bench: Bench) -> Mapping[str, Callable[[], object]]:
-    """Return what is measured."""
+    """Return the measured actions."""
     avro, parquet = bench.appended(LogFormat.AVRO), bench.appended(LogFormat.PARQUET)
     whole = pq.read_table(bench.store.local_path(_file(bench.base).key))
     target = bench.folder / "arrow.parquet"

@@ -1,4 +1,4 @@
-"""The lock service under many clients, beside etcd's lock API and a Redis lock, and at scale."""
+"""The lock service with many clients, compared with etcd's lock API and a Redis lock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import grpc.aio
 import urllib3
 
 from benchmarks.figures import Latency
-from tidelock.lockservice import protofile
-from tidelock.lockservice.grpc import LOCKS, STREAM_LOCKS
-from tidelock.testing import servers
-from tidelock.testing.lockserver import ServiceProcess
+from testkit import servers
+from testkit.lockserver import ServiceProcess
+from tidelock.lock.server import grpc_messages
+from tidelock.lock.server.grpc import LOCKS, STREAM_LOCKS
 
 CLIENTS = (1, 64, 1_000)
 DURATION_S = 5.0
@@ -29,12 +29,12 @@ IDLE_S = 10.0
 _TTL_S = 30
 
 Cycle = Callable[[str], Awaitable[None]]
-"""Acquire and release the lock of that name."""
+"""Acquires and releases the lock with a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """One system under a number of clients, each with a lock of its own."""
+    """One system with a number of clients, each with its own lock."""
 
     system: str
     clients: int
@@ -44,7 +44,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What many locks and streams cost a lock service that nobody asks for anything."""
+    """The resources that many locks and streams cost an idle lock service."""
 
     held: int
     streams: int
@@ -61,8 +61,8 @@ async def _ours(address: str) -> AsyncIterator[Cycle]:
     async with grpc.aio.insecure_channel(address) as channel:
         lock, unlock = _unary(channel, "Lock"), _unary(channel, "Unlock")
         ask, give = (
-            protofile.method(LOCKS, "Lock").request,
-            protofile.method(LOCKS, "Unlock").request,
+            grpc_messages.method(LOCKS, "Lock").request,
+            grpc_messages.method(LOCKS, "Unlock").request,
         )
 
         async def cycle(name: str) -> None:
@@ -73,7 +73,7 @@ async def _ours(address: str) -> AsyncIterator[Cycle]:
 
 
 def _unary(channel: Any, name: str) -> Any:
-    method = protofile.method(LOCKS, name)
+    method = grpc_messages.method(LOCKS, name)
     return channel.unary_unary(
         method.path, method.request.SerializeToString, method.response.FromString
     )
@@ -81,7 +81,7 @@ def _unary(channel: Any, name: str) -> Any:
 
 @asynccontextmanager
 async def _etcd(address: str) -> AsyncIterator[Cycle]:
-    """etcd's own lock API over gRPC; its few messages are written by hand."""
+    """etcd's own lock API over gRPC; its few messages are encoded here."""
     async with grpc.aio.insecure_channel(address) as channel:
         grant = channel.unary_unary("/etcdserverpb.Lease/LeaseGrant", bytes, bytes)
         lock = channel.unary_unary("/v3lockpb.Lock/Lock", bytes, bytes)
@@ -92,8 +92,8 @@ async def _etcd(address: str) -> AsyncIterator[Cycle]:
             if name not in leases:
                 reply = _fields(await grant(b"\x08" + _varint(_TTL_S * 100)))
                 leases[name] = _varint(int(reply[2]))
-            wish = _text(1, name.encode()) + b"\x10" + leases[name]
-            reply = _fields(await lock(wish))
+            options = _text(1, name.encode()) + b"\x10" + leases[name]
+            reply = _fields(await lock(options))
             await unlock(_text(1, reply[2]))
 
         yield cycle
@@ -123,7 +123,7 @@ async def _redis(address: str) -> AsyncIterator[Cycle]:
 
 @contextmanager
 def service() -> Iterator[ServiceProcess]:
-    """Run a lock service on a folder of its own."""
+    """Run a lock service on a temporary folder."""
     with (
         tempfile.TemporaryDirectory(prefix="tidelock-bench-") as folder,
         ServiceProcess(str(Path(folder) / "store")) as running,
@@ -132,7 +132,7 @@ def service() -> Iterator[ServiceProcess]:
 
 
 def throughput() -> Iterator[Throughput]:
-    """Measure every system under few and under many clients."""
+    """Measure every system with few and with many clients."""
     with service() as ours, servers.etcd() as etcd, servers.redis() as redis:
         systems = {
             "tidelock lock service (local store, gRPC)": (_ours, ours.grpc_address),
@@ -163,7 +163,7 @@ async def _measured(name: str, opened: Any, address: str, clients: int) -> Throu
 
 
 def scale() -> Scale:
-    """Hold many locks and streams, and look at what that costs while nothing happens."""
+    """Hold many locks and streams, and measure the resources of the idle service."""
     with service() as running:
         return asyncio.run(_scaled(running))
 
@@ -173,12 +173,12 @@ async def _scaled(running: ServiceProcess) -> Scale:
     pid = running.popen.pid
     before = _memory_mb(pid)
     began = time.perf_counter()
-    method = protofile.method(STREAM_LOCKS, "Lock")
+    method = grpc_messages.method(STREAM_LOCKS, "Lock")
     async with grpc.aio.insecure_channel(running.grpc_address) as channel:
-        lock, ask = _unary(channel, "Lock"), protofile.method(LOCKS, "Lock").request
+        lock, ask = _unary(channel, "Lock"), grpc_messages.method(LOCKS, "Lock").request
         for start in range(0, HELD, 1_000):
             wishes = (ask(resource_id=f"held-{n}") for n in range(start, start + 1_000))
-            await asyncio.gather(*(lock(wish) for wish in wishes))
+            await asyncio.gather(*(lock(options) for options in wishes))
         stream = channel.unary_stream(
             method.path, method.request.SerializeToString, method.response.FromString
         )
@@ -212,7 +212,7 @@ def _counters(url: str) -> dict[str, float]:
     with urllib3.PoolManager() as pool:
         text = pool.request("GET", f"{url}/metrics").data.decode()
     names = {"batches": "journal_batches_total", "beats": "beats_total"}
-    # What has not been counted yet is not on the page.
+    # A counter is missing until it is incremented.
     return {
         short: float(found[1])
         if (found := re.search(rf"lockservice_{name} ([\d.]+)", text))
@@ -246,7 +246,7 @@ def _text(number: int, value: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> dict[int, Any]:
-    """Return the fields of a flat protobuf message; nested ones stay bytes."""
+    """Return the fields of a flat protobuf message; nested messages stay bytes."""
     found: dict[int, Any] = {}
     at = 0
 

@@ -1,7 +1,7 @@
-"""How much memory merging a large file group takes: `python -m benchmarks.merge_memory [MB]`.
+"""The memory of a merge into a large file group: `python -m benchmarks.merge_memory [MB]`.
 
-A group of the given size on disk (2,048 MB unless told) is written once, then one per cent of its
-rows is merged into it by a process of its own, whose peak is read from the kernel.
+A group of the given size on disk (default: 2,048 MB) is written once, then 1 % of its rows is
+merged into it by a separate process, whose peak memory is read from the kernel.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tidelock.kernel.context import FileSettings, WriteContext
-from tidelock.kernel.write import create_base, merge_base
-from tidelock.store.local import LocalStore
-from tidelock.table.filegroup.slice import BaseFile, FileSlice
-from tidelock.table.naming import data_file
-from tidelock.table.schema.avro import avro_schema, render_schema
-from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+from tidelock.execution.filegroup.context import FileSettings, WriteContext
+from tidelock.execution.filegroup.write import create_base, merge_base
+from tidelock.hudi.file_groups import BaseFile, FileSlice, data_file
+from tidelock.hudi.schema import PARTITION_PATH, RECORD_KEY, avro_schema, render_schema, with_meta
+from tidelock.storage.local import LocalStore
 
 BATCH_ROWS = 200_000
 ROW_BYTES = 132
-"""What a row takes on disk: most of it is random, so it does not shrink."""
+"""The size of a row on disk: most of it is random, so it is not compressible."""
 
 FIRST, SECOND = "20260101000000001", "20260101000000002"
 USER = pa.schema(
@@ -41,17 +39,17 @@ USER = pa.schema(
 
 
 def context(instant: str) -> WriteContext:
-    """Return the context of a write that never begins a second file."""
+    """Return the context of a write that never starts a second file."""
     avro = render_schema(avro_schema(USER, table="large"))
     settings = FileSettings(file_bytes_max=None)
     return WriteContext(instant, 0, with_meta(USER), avro, settings=settings, markers=False)
 
 
-def rows_at(places: np.ndarray, seed: int) -> pa.Table:
+def rows_at(numbers: np.ndarray, seed: int) -> pa.Table:
     """Return the rows with these numbers."""
     drawn = np.random.default_rng(seed)
-    size = len(places)
-    keys = pa.array(np.char.zfill(places.astype("U"), 12))
+    size = len(numbers)
+    keys = pa.array(np.char.zfill(numbers.astype("U"), 12))
     notes = drawn.integers(0, 2**63, (size, 8), np.int64).view("u1").reshape(size, -1)
     letters = (notes % 94 + 33).astype(np.uint8)
     text = pa.Array.from_buffers(
@@ -71,13 +69,13 @@ def rows_at(places: np.ndarray, seed: int) -> pa.Table:
 
 
 def written(root: Path, size_mb: int) -> tuple[BaseFile, int]:
-    """Write the group and return its base file, and how many rows it has."""
+    """Write the group; return its base file and its number of rows."""
     count = size_mb * 1024 * 1024 // ROW_BYTES
 
     def batches() -> Iterator[pa.Table]:
         for start in range(0, count, BATCH_ROWS):
-            places = np.arange(start, min(start + BATCH_ROWS, count))
-            yield rows_at(places, start)
+            numbers = np.arange(start, min(start + BATCH_ROWS, count))
+            yield rows_at(numbers, start)
 
     (result,) = create_base(
         LocalStore(root, fsync=False),
@@ -94,29 +92,29 @@ def written(root: Path, size_mb: int) -> tuple[BaseFile, int]:
 
 
 def merge(root: Path, name: str, size_bytes: int, count: int) -> dict[str, float]:
-    """Merge one per cent of the rows and tell what this process needed for it."""
+    """Merge 1 % of the rows; return the time and memory of this process."""
     base = data_file("p", name, size_bytes)
     assert isinstance(base, BaseFile)
     piece = FileSlice("p", base.file_id, base.instant, base)
-    places = np.sort(np.random.default_rng(7).choice(count, max(1, count // 100), replace=False))
-    rows = rows_at(places, 7)
+    numbers = np.sort(np.random.default_rng(7).choice(count, max(1, count // 100), replace=False))
+    rows = rows_at(numbers, 7)
     before = _resident_mb("VmHWM")
     began = time.perf_counter()
     store = LocalStore(root, fsync=False)
     result = merge_base(store, context(SECOND), piece, slot=0, rows=rows)
     seconds = time.perf_counter() - began
     assert result.stat.num_writes == count
-    assert result.stat.num_update_writes == len(places)
+    assert result.stat.num_update_writes == len(numbers)
     return {"seconds": seconds, "before_mb": before, "peak_mb": _resident_mb("VmHWM")}
 
 
 def measure(size_mb: int, folder: Path) -> dict[str, float]:
-    """Write a group of `size_mb` below `folder`, and merge into it in a process of its own."""
+    """Write a group of `size_mb` below `folder`, and merge into it in a separate process."""
     base, count = written(folder, size_mb)
     command = [sys.executable, "-m", "benchmarks.merge_memory", "--merge"]
     command += [str(folder), base.name, str(base.size_bytes), str(count)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found: dict[str, float] = json.loads(said)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, float] = json.loads(output)
     return {"size_mb": base.size_bytes / 2**20, "rows": count, **found}
 
 
@@ -128,7 +126,7 @@ def _resident_mb(name: str) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print, or be the process that merges."""
+    """Measure and print, or run the merge in a child process."""
     if arguments[:1] == ["--merge"]:
         folder, name, size_bytes, count = arguments[1:]
         print(json.dumps(merge(Path(folder), name, int(size_bytes), int(count))))

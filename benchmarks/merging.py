@@ -1,7 +1,7 @@
-"""MERGE INTO beside other lakes: rows that the source alone tells, and rows that both sides do.
+"""MERGE INTO compared with other table formats, with values from the source or from both sides.
 
-Each system runs in an environment and a process of its own. `python -m benchmarks.lakes --course
-merges` chooses how many rows, how often, and which systems.
+Each system runs in its own environment and process. `python -m benchmarks.lakes --suite merges` has
+options for the number of rows and rounds, and the systems.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from benchmarks.lakes.environments import SYSTEMS, generator
 from benchmarks.lakes.merges import BATCHES, KINDS
 from benchmarks.lakes.process import run
 from benchmarks.lakes.rows import write_inputs
-from tidelock.testing.servers import ServerUnavailable
+from testkit.servers import ServerUnavailable
 
 _PROGRAM: Final = "benchmarks.lakes.merges"
 MERGE: Final = "MERGE, "
-"""How the name begins of what was not measured here."""
+"""The prefix of the names of missing measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """How long one system took for a statement of one kind and size, at best."""
+    """The best time of one system for a statement of one kind and size."""
 
     system: str
     statement: str
@@ -38,12 +38,12 @@ class Merged:
     rows: int
     cpu_s: float = 0.0
     others: float = 0.0
-    """How many cores everybody else used meanwhile."""
+    """The number of cores that other processes used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be measured: how many rows, how often, and which systems."""
+class MergeOptions:
+    """The number of rows and rounds, and the systems."""
 
     scale: float = 0.1
     rounds: int = 2
@@ -53,40 +53,40 @@ class Asked:
 
 @dataclass(slots=True)
 class Merges:
-    """What was found so far, and why some things were not."""
+    """The results so far, and why some measures are missing."""
 
     figures: list[Merged] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
 
-    def take(self, shown: str, said: str, rows: int) -> None:
-        """Note the lines of one system."""
+    def take(self, shown: str, output: str, rows: int) -> None:
+        """Parse the output of one system."""
         samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for line in said.splitlines():
+        for line in output.splitlines():
             if not line.startswith("{"):
                 continue
-            told: dict[str, Any] = json.loads(line)
-            if "sum" in told:
-                self.sums[shown] = told["sum"]
-            elif "reason" in told:
-                self.missing[_name(shown, told)] = told["reason"]
+            sample: dict[str, Any] = json.loads(line)
+            if "sum" in sample:
+                self.sums[shown] = sample["sum"]
+            elif "reason" in sample:
+                self.missing[_name(shown, sample)] = sample["reason"]
             else:
-                samples.setdefault((told["statement"], told["share"]), []).append(told)
+                samples.setdefault((sample["statement"], sample["share"]), []).append(sample)
         self.figures += _best(shown, samples, rows)
         self._compare()
 
     def _compare(self) -> None:
-        """A system whose rows are not those of the others did not do the work that was timed."""
+        """Remove the figures of systems whose table differs from that of the others."""
         usual = statistics.median_low(self.sums.values()) if self.sums else 0.0
         for shown, total in self.sums.items():
             if abs(total - usual) > abs(usual) * 1e-9:
-                said = f"the sum is {total}, that of the others {usual}"
-                self.missing[f"{MERGE}{shown}"] = said
+                reason = f"the sum is {total}, that of the others {usual}"
+                self.missing[f"{MERGE}{shown}"] = reason
                 self.figures = [each for each in self.figures if each.system != shown]
 
 
-def _name(shown: str, told: Mapping[str, Any]) -> str:
-    return f"{MERGE}{shown}: {told['statement']}, {told['share']}"
+def _name(shown: str, sample: Mapping[str, Any]) -> str:
+    return f"{MERGE}{shown}: {sample['statement']}, {sample['share']}"
 
 
 def _best(
@@ -99,28 +99,28 @@ def _best(
         yield Merged(shown, statement, share, best["wall_s"], rows, cpu_s, others)
 
 
-def measure(asked: Asked, after_each: Callable[[Merges], None]) -> None:
-    """Measure what each system takes; `after_each` is given what there is so far."""
+def measure(options: MergeOptions, after_each: Callable[[Merges], None]) -> None:
+    """Measure every system; `after_each` is called with the results so far."""
     found = Merges()
     with tempfile.TemporaryDirectory(prefix="tidelock-merging-") as name:
         folder = Path(name)
         try:
-            wanted = tuple(BATCHES.values())
-            rows = write_inputs(folder / "in", asked.scale, generator(), wanted)
+            batches = tuple(BATCHES.values())
+            rows = write_inputs(folder / "in", options.scale, generator(), batches)
         except ServerUnavailable as error:
-            found.missing["MERGE beside other lakes"] = str(error)
+            found.missing["MERGE, other table formats"] = str(error)
             after_each(found)
             return
-        for system in asked.systems:
+        for system in options.systems:
             print(f"  {system} ...", file=sys.stderr, flush=True)
             shown, work = SYSTEMS[system], folder / "work"
             try:
-                words: list[str | Path] = [folder / "in", work, str(asked.rounds)]
-                ran = run(system, _PROGRAM, words, asked.system_s_max)
+                words: list[str | Path] = [folder / "in", work, str(options.rounds)]
+                ran = run(system, _PROGRAM, words, options.system_s_max)
             except ServerUnavailable as error:
                 found.missing[f"{MERGE}{shown}"] = str(error).splitlines()[0][:300]
             else:
-                found.take(shown, ran.said, rows)
+                found.take(shown, ran.output, rows)
                 if ran.reason is not None:
                     found.missing[f"{MERGE}{shown}"] = ran.reason
             shutil.rmtree(work, ignore_errors=True)

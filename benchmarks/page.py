@@ -1,4 +1,4 @@
-"""docs/performance.md and the tables on the terminal, from one run's results."""
+"""Formats results as docs/performance.md and as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -19,52 +19,53 @@ from benchmarks.writers import WritersResult
 
 _INTRO = """# Performance
 
-`make bench` measures everything on this page and writes it; the numbers behind it are kept in the
-folder `results` of `benchmarks/`. What stands in one table was measured in one run, in turns on
-one machine, so compare within a table: another machine changes all of its numbers. All servers run
-on the same machine as their clients. A real object store is ten to a hundred times farther away:
-ratios to the raw store then come closer to 1, and locks on it are as much slower than Redis, etcd
-and ZooKeeper next door.
+`make bench` measures everything on this page and writes it; the raw numbers are in the folder
+`results` of `benchmarks/`. The systems of one table were measured in one run, alternating on one
+machine: compare within a table, since another machine changes all of its numbers. All servers run
+on the same machine as their clients. A real object store has ten to a hundred times the latency:
+ratios to the raw store then come closer to 1, and locks on it are slower than Redis, etcd and
+ZooKeeper in the same network by that factor.
 """
 
 _GOALS = """## Goals
 
-Ratios of the best times of one run each, that of the most rows where there are several, or of CPU
-seconds where others used the machine as well; the tables below say of which run.
+Ratios of the best times of one run each (the run with the most rows where there are several), or
+of CPU seconds where the machine was shared; the tables below show the runs.
 """
 
 _CYCLE = f"""## Acquire and release, against the raw store
 
 One acquire and release costs two conditional writes when this client was the last to hold the lock.
-Beside it: two raw conditional puts of the same store and size. Goal: at most {GOAL} times.
+The baseline is two raw conditional puts of the same size on the same store. Goal: at most {GOAL}
+times.
 """
 
 _REQUESTS = """## Requests
 
-What one acquire and release without contention sends to S3. The first client of a process looks at
-the audit switch as well, once a minute for all of them.
+The requests that one acquire and release without contention sends to S3. The first client of a
+process also reads the audit switch, once a minute for all clients of the process.
 """
 
-_PEERS = f"""## Beside other lock systems
+_PEERS = f"""## Compared with other lock systems
 
-Alone: one client, acquire and release. Fought over: {PEER_CONTENDERS} processes, each holding the
-lock for about a millisecond and asking for it again at once. A hand-over is a grant to another
-contender than the one before; its time runs from the end of one critical section to the beginning
-of the next. Fairness is Jain's index of grants (1 is even). Queues (etcd, ZooKeeper) are fair by
-construction; those who poll (Redis, this lock) let the last holder win more often. Redis keeps its
+Uncontended: one client, acquire and release. Contended: {PEER_CONTENDERS} processes, each holding
+the lock for about a millisecond and requesting it again at once. A hand-over is a grant to another
+contender than the previous one; its time is measured from the end of one critical section to the
+beginning of the next. Fairness is Jain's index of grants (1 is even). Queues (etcd, ZooKeeper) are
+fair by construction; systems that poll (Redis, this lock) favour the last holder. Redis keeps its
 data in memory here; etcd, ZooKeeper and the local store flush each write to disk.
 """
 
 _HANDOVER = """## Hand-over and fairness
 
-Threads in at most eight processes, each holding the lock for about a millisecond and asking for it
-again at once. Threads of one process take turns; processes poll, and one that keeps the lock steps
-back after a fifth of a second or so, which is how long the others wait in turn.
+Threads in at most eight processes, each holding the lock for about a millisecond and requesting it
+again at once. Threads of one process take turns; processes poll, and a process that keeps winning
+backs off after about a fifth of a second, which is how long the others wait.
 """
 
 _SERVICE = """## The lock service
 
-Clients of one program, each locking and unlocking a resource of its own through one connection
+Clients of one program, each locking and unlocking its own resource through one connection
 (to Redis: 64). The lock service and etcd flush every grant to disk before they answer, many in one
 write; Redis answers from memory. Latency is that of a whole cycle. The client program is in Python
 and takes its share of the same two cores.
@@ -72,84 +73,85 @@ and takes its share of the same two cores.
 
 _SCALE = """### Many locks, many streams
 
-What the service needs while nobody asks for anything: locks are kept alive by one look at the store
-for all of them, so neither locks nor streams cost the store a request.
+The resources of an idle service: all locks are kept alive by one read of the store, so neither
+locks nor streams cost the store a request.
 """
 
 _WRITERS = """## Several writers on one table
 
-Separate processes write batches of 100 rows to one table on the local disk, all at once: *append*
-adds new rows, *same* upserts 100 keys that all writers share into a table of 1,000 rows,
-*disjoint* keys of the writer's own. Every system keeps its defaults, retries included. Failed
-batches are those whose call raised; lost ones were acknowledged and are not in the table.
+Separate processes write batches of 100 rows to one table on the local disk at the same time:
+*append* adds new rows, *same* upserts 100 keys that all writers share into a table of 1,000 rows,
+*disjoint* upserts keys of the writer's own. Every system uses its defaults, including retries.
+Failed batches are those whose call raised an error; lost ones were acknowledged and are not in the
+table.
 """
 
 _WRITERS_S3 = """### On S3
 
-The same on SeaweedFS, which runs on the same machine and takes its share of the two cores; delta-rs
-with conditional puts (`aws_conditional_put=etag`). Goal: twice delta-rs.
+The same on SeaweedFS, which runs on the same machine and shares the two cores; delta-rs with
+conditional puts (`aws_conditional_put=etag`). Goal: twice delta-rs.
 """
 
-_GROWTH = """## A table that gets old
+_GROWTH = """## Many commits to one table
 
-One-row commits to one table, which its writes clean and archive by themselves. Goal: opening a
-table of 10,000 commits takes at most twice as long as one of 10.
+One-row commits to one table with inline clean and archive. Goal: opening a table of 10,000 commits
+takes at most twice as long as opening one of 10.
 """
 
 _TABLE = """## Five million rows through Spark
 
-Ten columns, 16 file groups, local disk, two cores, a warm session, contenders in turn. An upsert of
-10 % changes 400,000 rows and adds 100,000. *Limit*: polars reads, anti-joins and writes the same
-files in one process, without table, ordering, keys or flush to disk. *Outer join*: Spark reads
-both sides, joins and writes them anew. Goals: copy-on-write upsert at most twice the limit and
-three times faster than the join; bulk insert no slower than Spark's own Parquet write; one column
-of a compacted table at most 1.2 times native Parquet.
+Ten columns, 16 file groups, local disk, two cores, a warm session, contenders in turn. An upsert
+of 10 % changes 400,000 rows and adds 100,000. *Limit*: polars reads, anti-joins and writes the
+same files in one process, without table, ordering, keys or flush to disk. *Outer join*: Spark
+reads both sides, joins them and writes the result. Goals: copy-on-write upsert at most twice the
+limit and three times faster than the join; bulk insert no slower than Spark's own Parquet write;
+one column of a compacted table at most 1.2 times native Parquet.
 """
 
 _REWRITING = f"""## Table services
 
-A table of eight files. Beside each service: pyarrow reads the same base files and writes them, in
-several threads, without looking at log files; the fastest of several turns each. Goals: at least
-{MERGING_GOAL} times pyarrow's speed where rows are merged, {COPYING_GOAL:.0f} times where row
-groups are copied.
+A table of eight files. The baseline of each service: pyarrow reads the same base files and writes
+them, in several threads, without reading log files; the fastest of several runs each. Goals: at
+least {MERGING_GOAL} times pyarrow's speed where rows are merged, {COPYING_GOAL:.0f} times where
+row groups are copied.
 """
 
-_KEEPING = """### Clean and archive, by the table's age
+_KEEPING = """### Clean and archive, by number of commits
 
-Each has 30 one-row writes to work on, whatever lies behind them.
+Each run processes 30 one-row writes, however many commits the table has.
 """
 
-_INGESTING = f"""### Writing beside services
+_INGESTING = f"""### Writing with concurrent services
 
-Upserts of 100 rows into one merge-on-read table that is compacted, cleaned and archived meanwhile.
-Goal: the slowest hundredth takes at most {LATENCY_GOAL} times as long.
+Upserts of 100 rows into one merge-on-read table with concurrent compaction, clean and archive.
+Goal: the 99th percentile is at most {LATENCY_GOAL} times as long.
 """
 
 
 _STREAMING = f"""## Micro-batches
 
 Structured Streaming on two cores of one machine, one source, a commit for each micro-batch; the
-medians of a whole trigger, Spark's own planning and checkpoints included, and of the sink's part.
-An upsert looks for every key and may write rows anew, which files alone never do. Goal: adding rows
+medians of a whole trigger, including Spark's planning and checkpoints, and of the sink's part.
+An upsert looks up every key and may rewrite rows, which a file sink never does. Goal: adding rows
 takes at most {STREAMING_GOAL} times as long as with Spark's Parquet sink.
 """
 
 _STREAMER = """## The streamer
 
-JSON records into a copy-on-write table without partitions, on two cores of one machine: rows a
-second over a backlog in batches of 100,000, schemas read out of the records, and the time from
-giving it 100 records until they are committed, with the streamer looking all the time.
+JSON records into a copy-on-write table without partitions, on two cores of one machine: rows per
+second for a backlog in batches of 100,000 with inferred schemas, and the time from the arrival of
+100 records until they are committed, with continuous polling.
 """
 
 
 _MERGING = """## MERGE INTO
 
-TPC-H's lineitem ({rows:,} rows), Spark on two cores, every system in a process of its own; seconds,
-the best of the rounds, and CPU seconds, on a machine of which others used {others:.1f} cores
-meanwhile. Of the rows that are merged four fifths change rows by their key and one
-fifth adds some. *Source alone*: `UPDATE SET *` and `INSERT *`, which needs no row of the table.
-*Both sides*: `SET l_quantity = t.l_quantity + s.l_quantity`, which does. That all tables come out
-with the same sum is checked. Hudi's users upsert.
+TPC-H's lineitem ({rows:,} rows), Spark on two cores, every system in its own process; seconds (the
+best of the rounds) and CPU seconds, on a machine where other work used {others:.1f} cores at the
+same time. Four fifths of the merged rows update rows by key and one fifth inserts rows. *Source
+alone*: `UPDATE SET *` and `INSERT *`, which needs no row of the table. *Both sides*:
+`SET l_quantity = t.l_quantity + s.l_quantity`, which does. The sums of all tables are checked to be
+equal. Hudi is measured with upserts.
 """
 
 
@@ -157,8 +159,8 @@ def page(results: Results) -> str:
     """Return the page of one complete run."""
     where = ", ".join(f"{name}: {value}" for name, value in results.machine.items())
     apart = ", ".join(f"{name} {when}" for name, when in sorted(results.taken.items()))
-    alone = f" Taken apart from the others: {apart}." if apart else ""
-    taken = f"Taken {results.taken_at}; {where}.{alone}\n"
+    alone = f" Measured separately: {apart}." if apart else ""
+    taken = f"Measured {results.taken_at}; {where}.{alone}\n"
     return "\n".join([_INTRO, taken, _GOALS, _goals(goals(results)), tables(results)])
 
 
@@ -168,7 +170,7 @@ def plots(results: Results) -> dict[str, str]:
 
 
 def tables(results: Results) -> str:
-    """Return the tables of what was measured."""
+    """Return the tables of the results."""
     sections: tuple[tuple[list[Any], str, Callable[[Results], str]], ...] = (
         (results.cycle, _CYCLE, _cycle),
         (results.requests, _REQUESTS, _requests),
@@ -203,8 +205,8 @@ def tables(results: Results) -> str:
 
 
 def _goals(every: Sequence[Goal]) -> str:
-    said = {True: "met", False: "**missed**", None: ""}
-    rows = [(one.what, one.aim, one.found, said[one.met]) for one in every]
+    labels = {True: "met", False: "**missed**", None: ""}
+    rows = [(one.what, one.aim, one.found, labels[one.met]) for one in every]
     table = _table(("measure", "goal", "found", ""), rows)
     reasons = dict.fromkeys(WHY[one.what] for one in every if one.met is False and one.what in WHY)
     if not reasons:
@@ -219,7 +221,7 @@ def _writers(measured: list[WritersResult]) -> str:
             str(one.writers),
             one.system,
             f"{one.commits_per_s:.1f}",
-            f"{one.failed} of {one.asked}",
+            f"{one.failed} of {one.attempted}",
             str(one.lost),
             str(one.twice),
             f"{one.p50_ms:.0f}",
@@ -228,7 +230,7 @@ def _writers(measured: list[WritersResult]) -> str:
         )
         for one in measured
     ]
-    head = ("batches", "writers", "system", "landed/s", "failed", "lost", "keys twice")
+    head = ("batches", "writers", "system", "commits/s", "failed", "lost", "duplicate keys")
     return _table((*head, "p50 ms", "p99 ms", "CPU ms"), rows)
 
 
@@ -328,7 +330,7 @@ def _ingesting(results: Results) -> str:
         (one.services, f"{one.p50_ms:.1f}", f"{one.p99_ms:.1f}", f"{one.p99_ms / alone:.2f}")
         for one in results.ingesting
     ]
-    return _table(("services", "p50 ms", "p99 ms", "p99, times"), rows)
+    return _table(("services", "p50 ms", "p99 ms", "p99 ratio"), rows)
 
 
 def _cycle(results: Results) -> str:
@@ -345,9 +347,9 @@ def _cycle(results: Results) -> str:
     ]
     head = ("store", "lock p50 ms", "raw p50 ms", "ratio", "lock p99 ms", "raw p99 ms")
     note = (
-        "In memory there is no store to wait for: the difference is what the lock computes,"
-        " and a ratio says nothing. The slowest hundredth is where this client, having taken the"
-        " lock again and again, stepped back for others (P32).\n"
+        "In memory there is no store latency: the difference is the lock's own computation, and the"
+        " ratio is meaningless. The 99th percentile is where this client backed off for others"
+        " after taking the lock repeatedly (P32).\n"
     )
     return f"{_table(head, rows)}\n{note}"
 
@@ -369,7 +371,7 @@ def _peers(results: Results) -> str:
         )
         for one in results.peers
     ]
-    head = ("system", "alone p50 ms", "p99 ms", "grants/s", "hand-overs/s")
+    head = ("system", "uncontended p50 ms", "p99 ms", "grants/s", "hand-overs/s")
     return _table((*head, "hand-over p50 ms", "p99 ms", "fairness"), rows)
 
 
@@ -412,8 +414,8 @@ def _scale(results: Results) -> str:
         )
         for one in results.scale
     ]
-    head = ("locks", "streams", "taken in s", "memory MB before", "with them")
-    return _table((*head, "writes/s", "looks/s", "% of a core"), rows)
+    head = ("locks", "streams", "acquired in s", "memory MB before", "with them")
+    return _table((*head, "writes/s", "reads/s", "% of a core"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Lock clients that the same program can drive: ours, and those of other systems."""
+"""Lock clients with a common interface: ours, and those of other systems."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import urllib3
 
-from benchmarks.places import BETWEEN_PROCESSES, Opened, Place
-from tidelock.testing import servers
+from benchmarks.stores import BETWEEN_PROCESSES, BenchStore, Opened
+from testkit import servers
 
 _NAME = "bench"
 _TTL_S = 60
@@ -27,11 +27,11 @@ class Client(Protocol):
         ...
 
     def release(self) -> object:
-        """Give it back."""
+        """Release the lock."""
         ...
 
     def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
         ...
 
 
@@ -40,7 +40,7 @@ class Peer(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what the report calls it."""
+        """The name in the report."""
         ...
 
     def client(self) -> Client:
@@ -53,16 +53,16 @@ class OursPeer:
     """This project's lock on one store."""
 
     name: str
-    place: Place
+    location: BenchStore
 
     def client(self) -> Client:
         """Return another lock object on the same resource."""
-        return self.place.lock(_NAME)
+        return self.location.lock(_NAME)
 
 
 @dataclass(frozen=True, slots=True)
 class RedisPeer:
-    """redis-py's Lock, which polls; `sleep_s` is its pause between two looks."""
+    """redis-py's Lock, which polls every `sleep_s`."""
 
     name: str
     host: str
@@ -71,7 +71,7 @@ class RedisPeer:
 
     def client(self) -> Client:
         """Connect."""
-        import redis  # loaded only where it is measured
+        import redis  # imported only when used
 
         connection = redis.Redis(host=self.host, port=self.port)
         lock = connection.lock(_NAME, timeout=_TTL_S, sleep=self.sleep_s)
@@ -89,7 +89,7 @@ class ZooKeeperPeer:
         """Connect and open a session."""
         from kazoo.client import KazooClient
 
-        # It warns of the connection that it closes itself at the end.
+        # It warns about a connection that it closes itself at the end.
         logging.getLogger("kazoo").setLevel(logging.ERROR)
         session = KazooClient(hosts=self.address)
         session.start()
@@ -110,7 +110,7 @@ class EtcdPeer:
     endpoint: str
 
     def client(self) -> Client:
-        """Take a lease and lock under it."""
+        """Create a lease for the lock."""
         pool = urllib3.PoolManager(retries=False)
 
         def call(path: str, fields: Mapping[str, object]) -> dict[str, Any]:
@@ -120,12 +120,12 @@ class EtcdPeer:
             return answer
 
         lease = call("/v3/lease/grant", {"TTL": _TTL_S})["ID"]
-        wanted = {"name": base64.b64encode(_NAME.encode()).decode(), "lease": lease}
+        lock_request = {"name": base64.b64encode(_NAME.encode()).decode(), "lease": lease}
         key = ""
 
         def acquire() -> None:
             nonlocal key
-            key = call("/v3/lock/lock", wanted)["key"]
+            key = call("/v3/lock/lock", lock_request)["key"]
 
         def release() -> None:
             call("/v3/lock/unlock", {"key": key})
@@ -147,9 +147,9 @@ class _Handle:
 def _ours(name: str, opened: Opened) -> Callable[[], AbstractContextManager[Peer]]:
     @contextmanager
     def run() -> Iterator[Peer]:
-        with opened() as place:
-            place.prove(_NAME)
-            yield OursPeer(f"tidelock, {name}", place)
+        with opened() as location:
+            location.prove(_NAME)
+            yield OursPeer(f"tidelock, {name}", location)
 
     return run
 
@@ -179,7 +179,7 @@ OURS: Mapping[str, Callable[[], AbstractContextManager[Peer]]] = {
     f"tidelock, {name}": _ours(name, opened) for name, opened in BETWEEN_PROCESSES.items()
 }
 OTHERS: Mapping[str, Callable[[], AbstractContextManager[Peer]]] = {
-    # As it comes, and as somebody would set it who wants short hand-overs.
+    # With the default setting, and with one for short hand-overs.
     "Redis (redis-py Lock)": _redis("Redis (redis-py Lock)", 0.1),
     "Redis (redis-py Lock, sleep=0.005)": _redis("Redis (redis-py Lock, sleep=0.005)", 0.005),
     "etcd lock (HTTP gateway)": _etcd,

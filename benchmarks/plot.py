@@ -1,4 +1,4 @@
-"""Bar charts as SVG, written by hand: text and rectangles, and nothing from outside. Pure."""
+"""Bar charts as SVG with text and rectangles, without external resources. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Bar:
 
 
 def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
-    """Return a chart of horizontal bars, in the order given; the longest fills the width."""
+    """Return a chart of horizontal bars in the given order; the longest one fills the width."""
     most = max((row.value for row in rows), default=1.0) or 1.0
     room = _WIDTH - _LABEL - 80
     height = _TOP + _ROW * len(rows) + 12

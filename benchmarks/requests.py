@@ -1,4 +1,4 @@
-"""How many requests one acquire and release without contention costs, counted by a proxy."""
+"""The requests of one acquire and release without contention, counted by a proxy."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from benchmarks.places import BUCKET, Place, s3_settings
-from tidelock.lock.driver import Lock
-from tidelock.testing.java import hudi, hudi_writer
-from tidelock.testing.java.hudi import VERSION
-from tidelock.testing.proxy import FaultProxy
-from tidelock.testing.servers import S3Server, ServerUnavailable, seaweedfs
+from benchmarks.stores import BUCKET, BenchStore, s3_settings
+from testkit.java import hudi, hudi_writer
+from testkit.java.hudi import VERSION
+from testkit.proxy import FaultProxy
+from testkit.servers import S3Server, ServerUnavailable, seaweedfs
+from tidelock.lock.client import Lock
 
 _RESOURCE = "requests"
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The requests of one cycle, in their order."""
+    """The requests of one cycle, in order."""
 
     case: str
     sent: tuple[str, ...]
 
 
 def measure() -> tuple[list[Requests], dict[str, str]]:
-    """Count for each case; return the counts, and why a case is missing."""
+    """Count the requests of each case; also return why a case is missing."""
     with seaweedfs() as server, FaultProxy(server.endpoint) as proxy:
         server.create_bucket(BUCKET)
         settings = {**s3_settings(server), "tidelock.s3.endpoint": proxy.endpoint}
-        place = Place("S3", f"s3://{BUCKET}", settings)
-        ours = list(_ours(place, proxy))
+        location = BenchStore("S3", f"s3://{BUCKET}", settings)
+        ours = list(_ours(location, proxy))
         try:
             return [*ours, _hudi(server, proxy)], {}
         except ServerUnavailable as error:
             return ours, {"Hudi (Java)": str(error)}
 
 
-def _ours(place: Place, proxy: FaultProxy) -> Iterator[Requests]:
-    with _open(place) as first, _open(place) as second:
+def _ours(location: BenchStore, proxy: FaultProxy) -> Iterator[Requests]:
+    with _open(location) as first, _open(location) as second:
         _cycle(first)
         yield Requests("tidelock, a new client", _sent(proxy, lambda: _cycle(second)))
         yield Requests("tidelock, after its own release", _sent(proxy, lambda: _cycle(second)))
         yield Requests(
-            "tidelock, after somebody else's release, the first time",
+            "tidelock, after another client's release, the first time",
             _sent(proxy, lambda: _cycle(first)),
         )
         _cycle(second)
         yield Requests(
-            "tidelock, after somebody else's release, from then on",
+            "tidelock, after another client's release, from then on",
             _sent(proxy, lambda: _cycle(first)),
         )
 
@@ -67,8 +67,8 @@ def _hudi(server: S3Server, proxy: FaultProxy) -> Requests:
 
 
 @contextmanager
-def _open(place: Place) -> Iterator[Lock]:
-    opened = place.lock(_RESOURCE)
+def _open(location: BenchStore) -> Iterator[Lock]:
+    opened = location.lock(_RESOURCE)
     try:
         yield opened
     finally:

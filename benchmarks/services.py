@@ -1,4 +1,4 @@
-"""What table services cost: beside a plain rewrite, by the table's age, and for who writes."""
+"""The cost of table services: compared with a rewrite, by number of commits, and for writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FILES, _ROWS = 8, 300_000
 _ROUNDS = 5
 _WRITES = 300
 _WORK = 30
-"""Writes that a clean and an archive have to work on, whatever the table's age."""
+"""The number of writes that a clean and an archive process, for every number of commits."""
 
 _NOTHING = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
 _WIDE = pa.schema(
@@ -44,7 +44,7 @@ _NARROW = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())]
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """A service that writes data files, and pyarrow reading and writing the same base files."""
+    """A service that rewrites data files, compared with pyarrow on the same base files."""
 
     what: str
     size_mb: float
@@ -54,13 +54,13 @@ class Rewriting:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as pyarrow."""
+        """The speed relative to pyarrow."""
         return self.plain_s / self.service_s
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long a clean and an archive of as many writes take in tables of different age."""
+    """The time of a clean and an archive, by the number of commits of the table."""
 
     commits: int
     clean_ms: float
@@ -69,7 +69,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Ingesting:
-    """How long small upserts take, with services and without."""
+    """The latency of small upserts, with and without services."""
 
     services: str
     p50_ms: float
@@ -77,7 +77,7 @@ class Ingesting:
 
 
 def rewriting() -> list[Rewriting]:
-    """Compact, and cluster in several ways, copies of one table each, in turns."""
+    """Compact and cluster copies of a table, in turn."""
     sort = "hoodie.clustering.plan.strategy.sort.columns"
     layout = "hoodie.layout.optimize.strategy"
     cases: dict[str, tuple[str, float | None, dict[str, str]]] = {
@@ -108,14 +108,14 @@ def rewriting() -> list[Rewriting]:
 
 
 def keeping(commits: tuple[int, ...] = COMMITS) -> list[Keeping]:
-    """Write one table; at each age let the same work pile up, and time its removal."""
+    """Write one table; at each number of commits, time a clean and an archive of the same work."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder) / "table")
-        tl.Table.create(place, _NARROW, key="id", ordering="ts").close()
+        location = str(Path(folder) / "table")
+        tl.Table.create(location, _NARROW, key="id", ordering="ts").close()
         done = 0
         for size in commits:
-            with tl.Table.open(place) as table:
+            with tl.Table.open(location) as table:
                 while done < size:
                     _upsert(table, done, 1)
                     done += 1
@@ -123,7 +123,7 @@ def keeping(commits: tuple[int, ...] = COMMITS) -> list[Keeping]:
                 table.archive()
             cleans, archives = [], []
             for _ in range(_ROUNDS):
-                with tl.Table.open(place, options=_NOTHING) as table:
+                with tl.Table.open(location, options=_NOTHING) as table:
                     for turn in range(_WORK):
                         _upsert(table, done + turn, 1)
                     cleans.append(_timed(table.clean))
@@ -144,20 +144,20 @@ def ingesting() -> list[Ingesting]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for services, options in (("none", {}), ("in a thread", beside), ("in a process", {})):
-            place = Path(folder) / services.replace(" ", "-")
-            found.append(_ingested(place, services, {**_NOTHING, **options}))
+            location = Path(folder) / services.replace(" ", "-")
+            found.append(_ingested(location, services, {**_NOTHING, **options}))
     return found
 
 
-def _ingested(place: Path, services: str, options: Mapping[str, str]) -> Ingesting:
+def _ingested(location: Path, services: str, options: Mapping[str, str]) -> Ingesting:
     tl.Table.create(
-        str(place), _NARROW, key="id", ordering="ts", type="MERGE_ON_READ", options=options
+        str(location), _NARROW, key="id", ordering="ts", type="MERGE_ON_READ", options=options
     ).close()
-    with tl.Table.open(str(place), options=options) as table:
+    with tl.Table.open(str(location), options=options) as table:
         table.bulk_insert(_narrow(0, 20_000))
         for turn in range(20):
             _upsert(table, turn, 100)
-        other = _serving(place) if services == "in a process" else None
+        other = _serving(location) if services == "in a process" else None
         try:
             samples = [_timed(partial(_upsert, table, turn, 100)) for turn in range(_WRITES)]
         finally:
@@ -168,8 +168,8 @@ def _ingested(place: Path, services: str, options: Mapping[str, str]) -> Ingesti
     return Ingesting(services, median(ordered) * 1_000, ordered[int(0.99 * len(ordered))] * 1_000)
 
 
-def _serving(place: Path) -> subprocess.Popen[bytes]:
-    """Start a process that compacts, cleans and archives a table again and again."""
+def _serving(location: Path) -> subprocess.Popen[bytes]:
+    """Start a process that compacts, cleans and archives a table repeatedly."""
     program = (
         "import sys, time, tidelock as tl\n"
         "with tl.Table.open(sys.argv[1]) as table:\n"
@@ -177,16 +177,18 @@ def _serving(place: Path) -> subprocess.Popen[bytes]:
         "    while True:\n"
         "        table.compact(); table.clean(); table.archive(); time.sleep(0.5)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(place)], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(location)], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     process.stdout.readline()
     return process
 
 
-def _fill(place: Path, kind: str) -> None:
+def _fill(location: Path, kind: str) -> None:
     options = {**_NOTHING, "hoodie.parquet.small.file.limit": "0"}
     with tl.Table.create(
-        str(place), _WIDE, key="id", ordering="ts", type=kind, options=options
+        str(location), _WIDE, key="id", ordering="ts", type=kind, options=options
     ) as table:
         for number in range(_FILES):
             table.bulk_insert(_wide(np.arange(number * _ROWS, (number + 1) * _ROWS), 1))
@@ -209,30 +211,30 @@ def _wide(ids: np.ndarray[tuple[int], np.dtype[np.int64]], ts: int) -> pa.Table:
 
 
 def _served(folder: Path, kind: str, options: Mapping[str, str]) -> float:
-    """Return how long a service takes on a copy of the table."""
-    place = folder / "copy"
-    shutil.copytree(folder / kind, place)
-    with tl.Table.open(str(place), options={**_NOTHING, **options}) as table:
+    """Return the duration of a service on a copy of the table."""
+    location = folder / "copy"
+    shutil.copytree(folder / kind, location)
+    with tl.Table.open(str(location), options={**_NOTHING, **options}) as table:
         run = table.compact if kind == "MERGE_ON_READ" else table.cluster
         took = _timed(run)
         assert len(table.files())
-    shutil.rmtree(place)
+    shutil.rmtree(location)
     return took
 
 
-def _rewritten(place: Path) -> None:
-    """Read every base file and write it, with pyarrow alone, in several threads."""
+def _rewritten(location: Path) -> None:
+    """Read and write every base file with pyarrow alone, in several threads."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
 
         def rewrite(path: Path) -> None:
             pq.write_table(pq.read_table(path), Path(folder) / path.name, compression="snappy")
 
-        for done in pool.map(rewrite, sorted(place.glob("*.parquet"))):
+        for done in pool.map(rewrite, sorted(location.glob("*.parquet"))):
             assert done is None
 
 
-def _size_mb(place: Path) -> float:
-    files = [*place.glob("*.parquet"), *place.glob(".*.log.*")]
+def _size_mb(location: Path) -> float:
+    files = [*location.glob("*.parquet"), *location.glob(".*.log.*")]
     return sum(path.stat().st_size for path in files) / 1_000_000
 
 

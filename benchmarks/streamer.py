@@ -1,4 +1,4 @@
-"""How fast the streamer takes a backlog, and how soon a single record is visible."""
+"""The throughput of the streamer on a backlog, and the latency of a small batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tidelock.pipeline.streamer.settings import Asked
-from tidelock.pipeline.streamer.sync import Streamer, Synced
-from tidelock.testing.servers import ServerUnavailable
-from tidelock.testing.servers.kafka import connector_jars, kafka
+from testkit.servers import ServerUnavailable
+from testkit.servers.kafka import connector_jars, kafka
+from tidelock.streamer.batch import Streamer, SyncResult
+from tidelock.streamer.config import StreamerRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ _TOPIC = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """One source and operation: rows a second over a backlog, and a small batch's way, in ms."""
+    """One source and operation: rows per second of a backlog, and latency of a small batch."""
 
     source: str
     operation: str
@@ -42,7 +42,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """A source that can be given records."""
+    """A source to which records can be added."""
 
     name: str
     source_class: str
@@ -52,15 +52,15 @@ class _Flow:
 
 
 def measure(missing: dict[str, str]) -> list[Streamed]:
-    """Take a backlog and then small batches, from files and from Kafka; say what was not there."""
+    """Measure a backlog and small batches, from files and from Kafka; record what is missing."""
     found: list[Streamed] = []
     with tempfile.TemporaryDirectory(prefix="tidelock-bench-") as scratch, _session(scratch) as at:
         spark, has_kafka = at
         for operation in ("INSERT", "UPSERT"):
-            place = Path(scratch) / f"files-{operation}"
-            found.append(_taken(spark, _files(place), operation, place))
+            location = Path(scratch) / f"files-{operation}"
+            found.append(_taken(spark, _files(location), operation, location))
         if not has_kafka:
-            missing["streamer from Kafka"] = "the jars of Spark's connector do not resolve"
+            missing["streamer from Kafka"] = "the jars of Spark's connector are not available"
             return found
         try:
             with kafka() as broker:
@@ -71,18 +71,18 @@ def measure(missing: dict[str, str]) -> list[Streamed]:
     return found
 
 
-def _taken(spark: SparkSession, flow: _Flow, operation: str, place: Path) -> Streamed:
-    asked = Asked(
-        str(place / "table"),
+def _taken(spark: SparkSession, flow: _Flow, operation: str, location: Path) -> Streamed:
+    options = StreamerRequest(
+        str(location / "table"),
         flow.source_class,
         op=operation,
         source_limit=flow.limit,
         properties={"hoodie.datasource.write.recordkey.field": "id", **flow.properties},
     )
-    streamer = Streamer(spark, asked)
+    streamer = Streamer(spark, options)
     try:
         flow.give(0, RECORDS)
-        backlog = list(_drained(streamer))[1:]  # the first batch warms the JVM
+        backlog = list(_drained(streamer))[1:]  # the first batch is a warm-up
         rows = sum(done.rows for done in backlog)
         rows_s = rows * 1_000 / sum(done.duration_ms for done in backlog)
         times = []
@@ -98,7 +98,7 @@ def _taken(spark: SparkSession, flow: _Flow, operation: str, place: Path) -> Str
     return Streamed(flow.name, operation.lower(), rows_s, median(timed), max(timed))
 
 
-def _drained(streamer: Streamer) -> Iterator[Synced]:
+def _drained(streamer: Streamer) -> Iterator[SyncResult]:
     while (done := streamer.sync()) is not None:
         yield done
 
@@ -107,8 +107,8 @@ def _record(number: int) -> dict[str, object]:
     return {"id": number, "name": f"customer {number}", "amount": number * 0.25, "ts": number}
 
 
-def _files(place: Path) -> _Flow:
-    source = place / "in"
+def _files(location: Path) -> _Flow:
+    source = location / "in"
     source.mkdir(parents=True)
 
     def give(first: int, last: int) -> None:
@@ -141,7 +141,7 @@ def _kafka(spark: SparkSession, servers: str) -> _Flow:
 
 @contextmanager
 def _session(scratch: str) -> Iterator[tuple[SparkSession, bool]]:
-    from tidelock.engine.spark.session import local_session
+    from tidelock.execution.spark.session import local_session
 
     try:
         jars = ",".join(map(str, connector_jars()))

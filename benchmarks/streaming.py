@@ -1,4 +1,4 @@
-"""What a micro-batch costs in the sink, beside Spark's own Parquet sink."""
+"""The cost of a micro-batch in the sink, compared with Spark's own Parquet sink."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Streaming:
 
 
 def measure() -> list[Streaming]:
-    """Let the same source flow into each sink in turn, several times over."""
-    from tidelock.engine.spark.session import local_session
+    """Write the same source into each sink in turn, several times."""
+    from tidelock.execution.spark.session import local_session
 
     found: list[Streaming] = []
     with tempfile.TemporaryDirectory(prefix="tidelock-bench-") as scratch:
@@ -72,8 +72,8 @@ def _measured(spark: SparkSession, rows: int, scratch: Path) -> list[Streaming]:
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in _SINKS}
     for turn in range(ROUNDS):
         for number, name in enumerate(_SINKS):
-            place = scratch / f"{rows}-{turn}-{number}"
-            samples[name] += _run(spark, *_SINKS[name], rows=rows, place=place)
+            location = scratch / f"{rows}-{turn}-{number}"
+            samples[name] += _run(spark, *_SINKS[name], rows=rows, location=location)
     plain = median(trigger for trigger, _ in samples[PLAIN])
     found = []
     for name, taken in samples.items():
@@ -84,12 +84,12 @@ def _measured(spark: SparkSession, rows: int, scratch: Path) -> list[Streaming]:
 
 
 def _run(
-    spark: SparkSession, kind: str, options: Mapping[str, str], *, rows: int, place: Path
+    spark: SparkSession, kind: str, options: Mapping[str, str], *, rows: int, location: Path
 ) -> list[tuple[float, float]]:
     source = spark.readStream.format("rate-micro-batch")
     source = source.option("rowsPerBatch", rows).option("numPartitions", 2)
     writer = source.load().writeStream.format(kind).options(**options)
-    query = writer.option("checkpointLocation", f"{place}-checkpoint").start(str(place))
+    query = writer.option("checkpointLocation", f"{location}-checkpoint").start(str(location))
     until = time.monotonic() + _PATIENCE_S
     while len(query.recentProgress) < _BATCHES + _WARMING and time.monotonic() < until:
         if query.exception() is not None:

@@ -1,4 +1,4 @@
-"""What is measured, in which order, and for how long."""
+"""All measurements, their order and their duration."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from benchmarks import (
     streaming,
     writers,
 )
-from benchmarks.contention import Contention, Fight
+from benchmarks.contention import Contention, ContentionRun
 from benchmarks.cycle import CycleResult
 from benchmarks.figures import Latency, interleaved
 from benchmarks.growth import Growth
-from benchmarks.lakes import contest as lakes
-from benchmarks.lakes.contest import Asked
-from benchmarks.lakes.figure import Contest, LakeFigure, LakeRun
+from benchmarks.lakes import comparison as lakes
+from benchmarks.lakes.comparison import ComparisonOptions
+from benchmarks.lakes.figure import Comparison, LakeFigure, LakeRun
 from benchmarks.lockservice import Scale, Throughput
 from benchmarks.merging import Merged, Merges
 from benchmarks.peers import OTHERS, OURS, Client, Peer
-from benchmarks.places import ALL, BUCKET
 from benchmarks.requests import Requests
 from benchmarks.services import Ingesting, Keeping, Rewriting
+from benchmarks.stores import ALL, BUCKET
 from benchmarks.streamer import Streamed
 from benchmarks.streaming import Streaming
 from benchmarks.table import figures
 from benchmarks.table.figures import TableFigure
 from benchmarks.writers import WritersResult
-from tidelock.testing.servers import ServerUnavailable, seaweedfs
+from testkit.servers import ServerUnavailable, seaweedfs
 
 CONTENDERS = (2, 8, 32, 128)
 PEER_CONTENDERS = 8
 PEER_ROUNDS = 2
-FIGHT_S = 5.0
-CROWD_FIGHT_S = 6.0
-"""Longer, so that each of many has time to come to its turn."""
+CONTENTION_S = 5.0
+CROWD_CONTENTION_S = 6.0
+"""Longer, so that each of many contenders gets the lock."""
 PEER_CYCLES_S = 15.0
 
 _Running = TypeVar("_Running")
@@ -57,7 +57,7 @@ _Running = TypeVar("_Running")
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
-    """One lock system: alone, and fought over."""
+    """One lock system, uncontended and contended."""
 
     system: str
     alone: Latency
@@ -66,11 +66,11 @@ class PeerResult:
 
 @dataclass(slots=True)
 class Results:
-    """Everything that was found. `missing` says why something was not measured."""
+    """All results. `missing` has the reasons for missing measures."""
 
     taken_at: str = ""
     taken: dict[str, str] = field(default_factory=dict)
-    """When a part was taken, if not with the others."""
+    """The time of parts that were measured separately."""
     machine: dict[str, str] = field(default_factory=dict)
     cycle: list[CycleResult] = field(default_factory=list)
     requests: list[Requests] = field(default_factory=list)
@@ -94,22 +94,22 @@ class Results:
 
 
 def measure_cycle(results: Results) -> None:
-    """Acquire+release against the raw conditional put, on every store."""
+    """Measure acquire and release, compared with raw conditional puts, on every store."""
     for name, opened in ALL.items():
-        with _if_there(name, opened, results) as place:
-            if place is not None:
-                results.cycle.append(cycle.measure(place))
+        with _if_there(name, opened, results) as location:
+            if location is not None:
+                results.cycle.append(cycle.measure(location))
 
 
 def measure_requests(results: Results) -> None:
-    """Requests per cycle."""
+    """Measure the requests per cycle."""
     counted, missing = requests.measure()
     results.requests += counted
     results.missing.update(missing)
 
 
 def measure_peers(results: Results) -> None:
-    """Ours and the others, all running at once, in turns."""
+    """Measure ours and other lock systems, all running at once, in turn."""
     with ExitStack() as stack:
         peers: dict[str, Peer] = {}
         for name, opened in {**OURS, **OTHERS}.items():
@@ -117,37 +117,41 @@ def measure_peers(results: Results) -> None:
             if peer is not None:
                 peers[name] = peer
         alone = _alone(peers)
-        fights: dict[str, list[Fight]] = {name: [] for name in peers}
+        runs: dict[str, list[ContentionRun]] = {name: [] for name in peers}
         for _ in range(PEER_ROUNDS):
             for name, peer in peers.items():
-                fights[name].append(contention.fight(peer, PEER_CONTENDERS, duration_s=FIGHT_S))
+                runs[name].append(
+                    contention.run_contention(peer, PEER_CONTENDERS, duration_s=CONTENTION_S)
+                )
         for name in peers:
-            fought = contention.judge(name, PEER_CONTENDERS, fights[name])
-            results.peers.append(PeerResult(name, alone[name], fought))
+            contention_result = contention.summarize(name, PEER_CONTENDERS, runs[name])
+            results.peers.append(PeerResult(name, alone[name], contention_result))
 
 
 def measure_handover(results: Results) -> None:
-    """Ours with few and with many contenders."""
+    """Measure our lock with few and with many contenders."""
     for name, opened in OURS.items():
         with _if_there(name, opened, results) as peer:
             if peer is not None:
                 for count in CONTENDERS:
-                    duration_s = CROWD_FIGHT_S if count > PEER_CONTENDERS else FIGHT_S
-                    fought = contention.fight(peer, count, duration_s=duration_s)
-                    results.handover.append(contention.judge(name, count, [fought]))
+                    duration_s = CROWD_CONTENTION_S if count > PEER_CONTENDERS else CONTENTION_S
+                    contention_result = contention.run_contention(
+                        peer, count, duration_s=duration_s
+                    )
+                    results.handover.append(contention.summarize(name, count, [contention_result]))
 
 
 def measure_service(results: Results) -> None:
-    """The lock service beside etcd and Redis, and what many locks and streams cost it."""
+    """Measure the lock service, etcd and Redis, and the cost of many locks and streams."""
     try:
         results.service += lockservice.throughput()
     except ServerUnavailable as error:
-        results.missing["lock service beside others"] = str(error)
+        results.missing["lock service, other systems"] = str(error)
     results.scale.append(lockservice.scale())
 
 
 def measure_writers(results: Results) -> None:
-    """Several processes on one table, beside other table formats."""
+    """Measure several processes on one table, compared with other table formats."""
     for kind, count in writers.CASES:
         found, missing = writers.measure(kind, count)
         results.writers += found
@@ -155,7 +159,7 @@ def measure_writers(results: Results) -> None:
 
 
 def measure_writers_s3(results: Results) -> None:
-    """Several processes on one table on S3, beside delta-rs with conditional puts."""
+    """Measure several processes on one table on S3, compared with delta-rs."""
     with _if_there("writers on S3", seaweedfs, results) as server:
         if server is None:
             return
@@ -167,40 +171,40 @@ def measure_writers_s3(results: Results) -> None:
 
 
 def measure_growth(results: Results) -> None:
-    """A table with few and with many commits behind it."""
+    """Measure a table with few and with many commits."""
     results.growth += growth.measure()
 
 
 def measure_table(results: Results) -> None:
-    """Five million rows through Spark, beside plain Spark and the limit of one process."""
+    """Measure five million rows through Spark, compared with plain Spark and polars."""
     results.table += figures.measure()
 
 
 def measure_services(results: Results) -> None:
-    """Table services beside plain rewriting, by the table's age, and for who writes meanwhile."""
+    """Measure table services."""
     results.rewriting += services.rewriting()
     results.ingesting += services.ingesting()
     results.keeping += services.keeping()
 
 
 def measure_streaming(results: Results) -> None:
-    """Micro-batches into a table, beside Spark's Parquet sink."""
+    """Measure micro-batches into a table, compared with Spark's Parquet sink."""
     results.streaming += streaming.measure()
 
 
 def measure_streamer(results: Results) -> None:
-    """The streamer on a backlog, and on single small batches, from files and from Kafka."""
+    """Measure the streamer on a backlog and on small batches, from files and from Kafka."""
     results.streamer += streamer.measure(results.missing)
 
 
 def measure_merging(
     results: Results,
-    asked: merging.Asked | None = None,
+    options: merging.MergeOptions | None = None,
     after_each: Callable[[], None] = lambda: None,
 ) -> None:
-    """MERGE INTO of some rows into many, beside other lakes.
+    """Measure MERGE INTO, compared with other table formats.
 
-    `after_each` is called whenever a system has come to its end.
+    `after_each` is called after each system.
     """
     missing = dict(results.missing)
 
@@ -209,28 +213,30 @@ def measure_merging(
         results.missing = {**missing, **found.missing}
         after_each()
 
-    merging.measure(asked or merging.Asked(), take)
+    merging.measure(options or merging.MergeOptions(), take)
 
 
 def measure_lakes(
-    results: Results, asked: Asked | None = None, after_each: Callable[[], None] = lambda: None
+    results: Results,
+    options: ComparisonOptions | None = None,
+    after_each: Callable[[], None] = lambda: None,
 ) -> None:
-    """The same rows loaded, changed and read by every system one might pick instead.
+    """Load, change and read the same rows with every table format.
 
-    `after_each` is called whenever a system has come to its end.
+    `after_each` is called after each system.
     """
     missing = dict(results.missing)
 
-    def take(found: Contest) -> None:
+    def take(found: Comparison) -> None:
         results.lakes = found.figures
         results.lake_runs = [replace(found.run, taken_at=results.taken_at)]
         results.missing = {**missing, **found.missing}
         after_each()
 
     try:
-        lakes.measure(asked or Asked(), take)
+        lakes.measure(options or ComparisonOptions(), take)
     except ServerUnavailable as error:
-        results.missing["beside other lakes"] = str(error)
+        results.missing["other table formats"] = str(error)
 
 
 PARTS: Mapping[str, Callable[[Results], None]] = {
@@ -252,7 +258,7 @@ PARTS: Mapping[str, Callable[[Results], None]] = {
 
 
 def begin() -> Results:
-    """Return empty results that know when and where they were taken."""
+    """Return empty results with the time and the machine."""
     machine = {
         "processor": _processor(),
         "cores": str(os.cpu_count()),
@@ -284,7 +290,7 @@ def _cycle_of(client: Client) -> Callable[[], None]:
 def _if_there(
     name: str, opened: Callable[[], AbstractContextManager[_Running]], results: Results
 ) -> Iterator[_Running | None]:
-    """Yield what `opened` runs, or None, noting the reason."""
+    """Yield the result of `opened`, or None with the reason in `results.missing`."""
     with ExitStack() as stack:
         running: _Running | None = None
         try:

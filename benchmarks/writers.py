@@ -1,4 +1,4 @@
-"""Several processes write one table: how many commits a second, how many fail, is anything lost."""
+"""Several processes write to one table: commits per second, failed and lost batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.places import BUCKET, s3_settings
-from tidelock.testing.servers import S3Server, ServerUnavailable
-from tidelock.testing.servers.cache import ToolCache
+from benchmarks.stores import BUCKET, s3_settings
+from testkit.servers import S3Server, ServerUnavailable
+from testkit.servers.cache import ToolCache
 
 _SCRIPT = Path(__file__).parent / "writing.py"
 PEERS = ("deltalake", "pyiceberg[sql-sqlite]", "pylance")
@@ -32,10 +32,10 @@ COMMITS = {"append": 20, "same": 10, "disjoint": 10}
 
 @dataclass(frozen=True, slots=True)
 class WritersResult:
-    """What some writers of one system did to one table.
+    """The result of some writers of one system on one table.
 
-    `lost` counts batches that were said to be written and are not in the table; a batch that a
-    later one of the same keys replaced is not lost. `twice` counts keys that are there twice.
+    `lost` counts acknowledged batches that are not in the table; a batch that was replaced by a
+    later one with the same keys is not lost. `twice` counts duplicate keys.
     """
 
     system: str
@@ -43,17 +43,17 @@ class WritersResult:
     writers: int
     commits_per_s: float
     failed: int
-    asked: int
+    attempted: int
     p50_ms: float
     p99_ms: float
     lost: int
     twice: int
     cpu_ms: float
-    """CPU time for each batch asked for, of all writers."""
+    """CPU time of all writers per attempted batch."""
 
 
 def peers_python(cache: ToolCache | None = None) -> Path:
-    """Return the interpreter of an environment with the other systems, made if need be."""
+    """Return the interpreter of an environment with the other systems; create it if necessary."""
     home = (cache or ToolCache.default()).tool("bench-peers", "1", _install)
     return home / "bin" / "python"
 
@@ -79,14 +79,14 @@ def measure(
     *,
     server: S3Server | None = None,
 ) -> tuple[list[WritersResult], dict[str, str]]:
-    """Let each system write in turn; also return why some could not be measured."""
+    """Measure each system in turn; also return why some were not measured."""
     results, missing = [], {}
     for system in systems:
         try:
             results.append(_one(system, kind, writers, server))
         except (ServerUnavailable, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
-            missing[f"{system}, {kind} with {writers}"] = said.strip().splitlines()[-1][:200]
+            error_text = getattr(error, "stderr", None) or str(error)
+            missing[f"{system}, {kind} with {writers}"] = error_text.strip().splitlines()[-1][:200]
     return results, missing
 
 
@@ -94,15 +94,15 @@ def _one(system: str, kind: str, writers: int, server: S3Server | None) -> Write
     python = Path(sys.executable) if system == "tidelock" else peers_python()
     count = COMMITS[kind]
     with tempfile.TemporaryDirectory() as folder:
-        place, gate = str(Path(folder) / "table"), Path(folder) / "gate"
+        location, gate = str(Path(folder) / "table"), Path(folder) / "gate"
         environment = dict(os.environ)
         if server is not None:
-            place = f"s3://{BUCKET}/{system}-{kind}-{writers}-{time.time_ns()}"
+            location = f"s3://{BUCKET}/{system}-{kind}-{writers}-{time.time_ns()}"
             environment["BENCH_STORE"] = json.dumps(_store(system, server))
-        _run(python, environment, "create", system, place)
+        _run(python, environment, "create", system, location)
         runs = [
             subprocess.Popen(
-                [python, _SCRIPT, "write", system, place, str(n), kind, str(count), str(gate)],
+                [python, _SCRIPT, "write", system, location, str(n), kind, str(count), str(gate)],
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment,
@@ -114,9 +114,9 @@ def _one(system: str, kind: str, writers: int, server: S3Server | None) -> Write
             run.stdout.readline()
         time.sleep(0.1)
         gate.touch()
-        told = [json.loads(run.communicate()[0]) for run in runs]
-        found = json.loads(_run(python, environment, "read", system, place))
-    return _judged(system, kind, writers, told, found)
+        outputs = [json.loads(run.communicate()[0]) for run in runs]
+        found = json.loads(_run(python, environment, "read", system, location))
+    return _summarized(system, kind, writers, outputs, found)
 
 
 def _store(system: str, server: S3Server) -> Mapping[str, object]:
@@ -132,29 +132,29 @@ def _store(system: str, server: S3Server) -> Mapping[str, object]:
     }
 
 
-def _judged(
-    system: str, kind: str, writers: int, told: list[dict[str, object]], found: dict[str, object]
+def _summarized(
+    system: str, kind: str, writers: int, outputs: list[dict[str, object]], found: dict[str, object]
 ) -> WritersResult:
     commits = [
         (number, commit)
-        for number, each in enumerate(told)
+        for number, each in enumerate(outputs)
         for commit in each["commits"]  # type: ignore[attr-defined]
     ]
     landed = [(number, commit["turn"]) for number, commit in commits if not commit["error"]]
     seen = {tuple(each) for each in found["batches"]}  # type: ignore[attr-defined]
     times = sorted(commit["s"] * 1_000 for _, commit in commits)
-    span = max(each["ended"] for each in told) - min(each["began"] for each in told)  # type: ignore[operator, type-var]
+    span = max(each["ended"] for each in outputs) - min(each["began"] for each in outputs)  # type: ignore[operator, type-var]
     return WritersResult(
         system=system,
         kind=kind,
         writers=writers,
         commits_per_s=len(landed) / span,
         failed=len(commits) - len(landed),
-        asked=len(commits),
+        attempted=len(commits),
         p50_ms=times[len(times) // 2],
         p99_ms=times[min(len(times) - 1, int(len(times) * 0.99))],
         lost=_lost(kind, landed, seen),
-        cpu_ms=1_000 * sum(each["cpu_s"] for each in told) / len(commits),  # type: ignore[misc]
+        cpu_ms=1_000 * sum(each["cpu_s"] for each in outputs) / len(commits),  # type: ignore[misc]
         twice=int(found["rows"]) - int(found["keys"]),  # type: ignore[call-overload]
     )
 
@@ -169,7 +169,7 @@ def _lost(kind: str, landed: list[tuple[int, int]], seen: set[tuple[int, ...]]) 
                 last[number] = max(turn, last.get(number, -1))
             return sum(1 for each in last.items() if each not in seen)
         case _:
-            # All batches have the same keys, so one of the writers' last batches must be there.
+            # All batches have the same keys, so the last batch of one writer must be in the table.
             ends = dict(sorted(landed))
             return 0 if not ends or any(each in seen for each in ends.items()) else 1
 

@@ -1,9 +1,9 @@
-"""One writer of many, as a program: `writing.py SYSTEM PLACE NUMBER KIND COUNT GATE`.
+"""One of several writers: `writing.py write SYSTEM LOCATION NUMBER KIND COUNT GATE`.
 
-It opens the table, says `ready`, waits for the file GATE, writes COUNT batches of 100 rows, and
-prints what came of each as JSON. It runs in the environment of the system that it measures, so it
-imports nothing of this project but for its own system. A table on S3 has its server's settings in
-the environment, as JSON.
+It opens the table, prints `ready`, waits for the file GATE, writes COUNT batches of 100 rows, and
+prints the results as JSON. It runs in the environment of the measured system, so it imports this
+project only to measure it. For a table on S3, the settings of the server are in the environment as
+JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 ROWS = 100
 KEYS = 1_000
-"""Rows of the table that upserts meet, all written before the writers start."""
+"""The number of rows of the table before the writers start."""
 
 SCHEMA = pa.schema(
     [
@@ -35,11 +35,11 @@ SCHEMA = pa.schema(
 Write = Callable[[pa.Table, int], None]
 
 STORE: dict[str, str] | None = json.loads(os.environ.get("BENCH_STORE", "null"))
-"""Settings of the store, by the names of the system that is measured; None for a folder."""
+"""Settings of the store, with the names of the measured system; None for a folder."""
 
 
 def batch(kind: str, number: int, turn: int) -> pa.Table:
-    """Return the rows of one batch: new ones, everybody's, or this writer's own."""
+    """Return the rows of one batch: new rows, shared ones, or those of this writer."""
     first = {
         "append": KEYS + (number * 100_000 + turn) * ROWS,
         "same": 0,
@@ -51,24 +51,24 @@ def batch(kind: str, number: int, turn: int) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def tidelock(place: str, kind: str) -> Write:
+def tidelock(location: str, kind: str) -> Write:
     """Write through this project's local engine."""
     import tidelock as tl
 
-    table = tl.Table.open(place, settings=STORE)
+    table = tl.Table.open(location, settings=STORE)
     write = table.insert if kind == "append" else table.upsert
-    return lambda rows, _: void(write(rows))
+    return lambda rows, _: discard(write(rows))
 
 
-def deltalake(place: str, kind: str) -> Write:
+def deltalake(location: str, kind: str) -> Write:
     """Write through delta-rs."""
     from deltalake import DeltaTable, write_deltalake
 
     def append(rows: pa.Table, _: int) -> None:
-        write_deltalake(place, rows, mode="append", storage_options=STORE)
+        write_deltalake(location, rows, mode="append", storage_options=STORE)
 
     def upsert(rows: pa.Table, _: int) -> None:
-        merge = DeltaTable(place, storage_options=STORE).merge(
+        merge = DeltaTable(location, storage_options=STORE).merge(
             rows, predicate="s.id = t.id", source_alias="s", target_alias="t"
         )
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
@@ -76,12 +76,12 @@ def deltalake(place: str, kind: str) -> Write:
     return append if kind == "append" else upsert
 
 
-def pyiceberg(place: str, kind: str) -> Write:
+def pyiceberg(location: str, kind: str) -> Write:
     """Write through PyIceberg with an SQL catalog in a file."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    uri = f"sqlite:///{place}/catalog.db"
-    catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{place}")
+    uri = f"sqlite:///{location}/catalog.db"
+    catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{location}")
 
     def append(rows: pa.Table, _: int) -> None:
         catalog.load_table("d.t").append(rows)
@@ -92,15 +92,15 @@ def pyiceberg(place: str, kind: str) -> Write:
     return append if kind == "append" else upsert
 
 
-def lance(place: str, kind: str) -> Write:
+def lance(location: str, kind: str) -> Write:
     """Write through Lance."""
     import lance as library
 
     def append(rows: pa.Table, _: int) -> None:
-        library.write_dataset(rows, place, mode="append")
+        library.write_dataset(rows, location, mode="append")
 
     def upsert(rows: pa.Table, _: int) -> None:
-        merge = library.dataset(place).merge_insert("id")
+        merge = library.dataset(location).merge_insert("id")
         merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     return append if kind == "append" else upsert
@@ -114,8 +114,8 @@ SYSTEMS: dict[str, Callable[[str, str], Write]] = {
 }
 
 
-def create(system: str, place: str) -> None:
-    """Make the table with its first rows."""
+def create(system: str, location: str) -> None:
+    """Create the table with its first rows."""
     ids = list(range(KEYS))
     columns = [ids, [-1] * KEYS, [-1] * KEYS, ["first"] * KEYS, [0.0] * KEYS]
     rows = pa.table(columns, schema=SCHEMA)
@@ -123,69 +123,69 @@ def create(system: str, place: str) -> None:
         case "tidelock":
             import tidelock as tl
 
-            with tl.Table.create(place, SCHEMA, key="id", settings=STORE) as table:
+            with tl.Table.create(location, SCHEMA, key="id", settings=STORE) as table:
                 table.bulk_insert(rows)
         case "deltalake":
             from deltalake import write_deltalake
 
-            write_deltalake(place, rows, storage_options=STORE)
+            write_deltalake(location, rows, storage_options=STORE)
         case "pyiceberg":
             from pyiceberg.catalog.sql import SqlCatalog
 
-            Path(place).mkdir(parents=True)
-            uri = f"sqlite:///{place}/catalog.db"
-            catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{place}")
+            Path(location).mkdir(parents=True)
+            uri = f"sqlite:///{location}/catalog.db"
+            catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{location}")
             catalog.create_namespace("d")
             catalog.create_table("d.t", schema=SCHEMA).append(rows)
         case _:
             import lance as library
 
-            library.write_dataset(rows, place)
+            library.write_dataset(rows, location)
 
 
-def read(system: str, place: str) -> dict[str, Any]:
-    """Return how many rows and keys the table has in the end, and which batches are in it."""
+def read(system: str, location: str) -> dict[str, Any]:
+    """Return the number of rows and keys of the table, and the batches in it."""
     columns = ["id", "writer", "round"]
     match system:
         case "tidelock":
             import tidelock as tl
 
-            found = tl.Table.open(place, settings=STORE).read(columns)
+            found = tl.Table.open(location, settings=STORE).read(columns)
         case "deltalake":
             from deltalake import DeltaTable
 
-            table = DeltaTable(place, storage_options=STORE)
+            table = DeltaTable(location, storage_options=STORE)
             found = pa.table(table.to_pyarrow_table(columns=columns))
         case "pyiceberg":
             from pyiceberg.catalog.sql import SqlCatalog
 
-            uri = f"sqlite:///{place}/catalog.db"
-            catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{place}")
+            uri = f"sqlite:///{location}/catalog.db"
+            catalog = SqlCatalog("bench", uri=uri, warehouse=f"file://{location}")
             found = catalog.load_table("d.t").scan(selected_fields=tuple(columns)).to_arrow()
         case _:
             import lance as library
 
-            found = library.dataset(place).to_table(columns=columns)
+            found = library.dataset(location).to_table(columns=columns)
     seen = {*zip(found["writer"].to_pylist(), found["round"].to_pylist(), strict=True)}
     ids = found["id"].to_pylist()
     return {"rows": len(ids), "keys": len({*ids}), "batches": sorted(seen)}
 
 
-def void(_: object) -> None:
-    """Take a result that nobody needs."""
+def discard(_: object) -> None:
+    """Discard a result."""
 
 
 def main(argv: list[str]) -> None:
-    """Create, write or read, as the first argument says."""
-    verb, system, place = argv[:3]
+    """Create, write or read, according to the first argument."""
+    verb, system, location = argv[:3]
     if verb == "create":
-        create(system, place)
+        create(system, location)
     elif verb == "read":
-        print(json.dumps(read(system, place)))
+        print(json.dumps(read(system, location)))
     else:
         number, kind, count, gate = int(argv[3]), argv[4], int(argv[5]), Path(argv[6])
-        write = SYSTEMS[system](place, kind)
-        batch(kind, number, 0)  # what it loads the first time is not what is measured
+        write = SYSTEMS[system](location, kind)
+        batch(kind, number, 0)  # load modules before the measurement
         print("ready", flush=True)
         while not gate.exists():
             time.sleep(0.002)

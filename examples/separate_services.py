@@ -1,10 +1,10 @@
-"""Ingestion, and beside it a compactor and a clusterer: three processes, one table, no lock server.
+"""Ingestion, a compactor and a clusterer: three processes, one table, no lock server.
 
     python examples/separate_services.py [--batches 60]
 
-The writers do nothing but write: their inline services are off. The services run wherever you like,
-as often as you like, and may die at any moment; a plan that one leaves behind is taken up by the
-next. Nobody waits for anybody, and no row is lost or doubled.
+The writer only writes: its inline services are disabled. The services can run anywhere, at any
+interval, and may crash at any time; the next one executes a plan that was left behind. No process
+waits for another, and no row is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string()
 CITIES = ("Lima", "Oslo", "Pune")
 KEYS = 2_000
 
-# What `df.write.format("tidelock").options(...)` and a streamer's properties file take, too.
+# The same options work with `df.write.format("tidelock").options(...)` and with the streamer.
 INGEST = {
     "hoodie.compact.inline": "false",
     "hoodie.clustering.inline": "false",
@@ -34,42 +34,42 @@ INGEST = {
 
 
 def ingest(uri: str, batches: int, over: Path) -> None:
-    """Upsert batch after batch; most keys were there before."""
+    """Upsert batches; most keys exist already."""
     with tl.Table.open(uri, options=INGEST) as table:
         for batch in range(batches):
             ids = [(batch * 331 + each * 7) % KEYS for each in range(300)]
             rows = {"id": ids, "ts": [batch] * 300, "city": [CITIES[n % 3] for n in ids]}
-            # The mark makes the batch repeatable: whoever sends it again changes nothing.
-            table.upsert(pa.table(rows, SCHEMA), mark=tl.Mark("ingest", batch))
+            # With an application transaction, writing the same batch again has no effect.
+            table.upsert(pa.table(rows, SCHEMA), app_transaction=tl.AppTransaction("ingest", batch))
     over.touch()
     print(f"ingestion: {batches} batches")
 
 
 def compact(uri: str, _: int, over: Path) -> None:
-    """Merge log files into base files whenever there are enough of them."""
+    """Compact log files into base files whenever there are enough of them."""
     options = {"hoodie.compact.inline.max.delta.commits": "4"}
     with tl.Table.open(uri, options=options) as table:
-        done = 0
+        executed = 0
         while not over.exists():
-            done += len(table.compact().executed)
+            executed += len(table.compact().executed)
             time.sleep(0.2)
-    print(f"compactor: {done} compactions")
+    print(f"compactor: {executed} compactions")
 
 
 def cluster(uri: str, _: int, over: Path) -> None:
-    """Sort the rows of each city by time; gives way where a writer is faster."""
+    """Sort the rows of each city by time; skips file groups that a writer has changed."""
     options = {
         "hoodie.clustering.plan.strategy.sort.columns": "ts",
         "hoodie.clustering.plan.strategy.small.file.limit": str(100 * 1024 * 1024),
     }
     with tl.Table.open(uri, options=options) as table:
-        done = gave_way = 0
+        executed = skipped = 0
         while not over.exists():
-            ran = table.cluster()
-            done, gave_way = done + len(ran.executed), gave_way + len(ran.left)
+            result = table.cluster()
+            executed, skipped = executed + len(result.executed), skipped + len(result.left)
             time.sleep(1.0)
         table.clean()
-    print(f"clusterer: {done} clusterings, gave way {gave_way} times")
+    print(f"clusterer: {executed} clusterings, {skipped} skipped")
 
 
 ROLES: dict[str, Callable[[str, int, Path], None]] = {
@@ -80,13 +80,12 @@ ROLES: dict[str, Callable[[str, int, Path], None]] = {
 
 
 def run(batches: int) -> None:
-    """Start the three, wait for them, and compare the table with what was written."""
+    """Start the three processes, wait for them, and check the table."""
     with tempfile.TemporaryDirectory(prefix="tidelock-example-") as folder:
         uri = str(Path(folder) / "orders")
-        created = tl.Table.create(
+        tl.Table.create(
             uri, SCHEMA, key="id", ordering="ts", partition_by="city", type="MERGE_ON_READ"
-        )
-        created.close()
+        ).close()
         command = [sys.executable, __file__, "--uri", uri, "--batches", str(batches), "--role"]
         processes = [subprocess.Popen([*command, role]) for role in ROLES]
         assert [process.wait() for process in processes] == [0, 0, 0]
@@ -94,9 +93,9 @@ def run(batches: int) -> None:
 
 
 def check(uri: str) -> None:
-    """Compute what the table must hold from the last mark, and compare every row."""
+    """Compute the expected rows from the last application transaction, and compare."""
     with tl.Table.open(uri) as table:
-        last = table.mark("ingest")
+        last = table.app_transaction("ingest")
         rows = {row["id"]: row["ts"] for row in table.read().to_pylist()}
         actions = {str(entry.action) for entry in table.history()}
     assert last is not None
@@ -106,20 +105,20 @@ def check(uri: str) -> None:
         for each in range(300)
     }
     assert rows == expected
-    print(f"{len(rows)} rows, each as its last batch wrote it; on the timeline: {sorted(actions)}")
+    print(f"{len(rows)} rows, each from its last batch; actions on the timeline: {sorted(actions)}")
 
 
 def main() -> None:
-    """Run all, or one of the three."""
+    """Run all processes, or one role in a child process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=60)
     parser.add_argument("--role", choices=ROLES)
     parser.add_argument("--uri", default="")
-    given = parser.parse_args()
-    if given.role:
-        ROLES[given.role](given.uri, given.batches, Path(f"{given.uri}.over"))
+    args = parser.parse_args()
+    if args.role:
+        ROLES[args.role](args.uri, args.batches, Path(f"{args.uri}.over"))
     else:
-        run(given.batches)
+        run(args.batches)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Two streams and a backfill into one table, and a third stream that follows what changes.
+"""Two streams and a backfill into one table, and a third stream that reads its changes.
 
     python examples/streams_into_one_table.py
 
-Every stream has a name of its own and a checkpoint of its own; that is all it takes. Stop the
-program at any moment, start it again with the same folders, and it goes on: each micro-batch is in
-the table once, whatever Spark repeats.
+Each stream needs only its own name and checkpoint location. The program can be stopped at any time
+and resumes with the same folders: each micro-batch is committed exactly once, even if Spark retries
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLE = {
 
 
 def ingest(frame: DataFrame, uri: str, name: str, checkpoints: Path) -> StreamingQuery:
-    """Upsert a stream into the table; `name` is what its batches are counted under."""
+    """Upsert a stream into the table; its batches are numbered under `name`."""
     writer = frame.writeStream.format("tidelock").options(**TABLE)
     writer.option("hoodie.datasource.write.streaming.checkpoint.identifier", name)
     writer.option("checkpointLocation", str(checkpoints / name))
@@ -36,14 +36,14 @@ def ingest(frame: DataFrame, uri: str, name: str, checkpoints: Path) -> Streamin
 
 
 def backfill(frame: DataFrame, uri: str, day: int) -> None:
-    """Write a day of the past while the streams run; run it twice, and nothing happens twice."""
+    """Write one day of historical rows; writing the same day again has no effect."""
     writer = frame.write.format("tidelock").options(**TABLE).mode("append")
     writer.option("tidelock.txn.app.id", "backfill").option("tidelock.txn.version", day)
     writer.save(uri)
 
 
 def follow(spark: SparkSession, uri: str, out: str, checkpoints: Path) -> StreamingQuery:
-    """Follow the table's changes, a few commits at a time, into files."""
+    """Write the table's changes to files, a few commits at a time."""
     changes = spark.readStream.format("tidelock")
     changes.option("hoodie.datasource.streaming.startOffset", "earliest")
     changes.option("tidelock.stream.commits.per.trigger.max", 10)
@@ -51,17 +51,17 @@ def follow(spark: SparkSession, uri: str, out: str, checkpoints: Path) -> Stream
     return writer.option("checkpointLocation", str(checkpoints / "follow")).start(out)
 
 
-def run(spark: SparkSession, place: Path) -> None:
-    """Run all of it on a little data, and check what came of it."""
+def run(spark: SparkSession, folder: Path) -> None:
+    """Run all queries on a small input, and check the results."""
     tl.enable(spark)
-    uri, out, checkpoints = str(place / "orders"), str(place / "changes"), place / "checkpoints"
+    uri, out, checkpoints = str(folder / "orders"), str(folder / "changes"), folder / "checkpoints"
     for region, first in (("eu", 0), ("us", 1_000)):
         rows = [{"id": first + n, "ts": 5, "region": region} for n in range(100)]
-        (place / region).mkdir()
-        (place / region / "1.json").write_text("\n".join(map(json.dumps, rows)))
+        (folder / region).mkdir()
+        (folder / region / "1.json").write_text("\n".join(map(json.dumps, rows)))
     past = spark.createDataFrame([(n, 1, "eu") for n in range(50, 150)], SCHEMA)
     queries = [
-        ingest(spark.readStream.schema(SCHEMA).json(str(place / region)), uri, region, checkpoints)
+        ingest(spark.readStream.schema(SCHEMA).json(str(folder / region)), uri, region, checkpoints)
         for region in ("eu", "us")
     ]
     try:
@@ -76,7 +76,7 @@ def run(spark: SparkSession, place: Path) -> None:
             query.stop()
     with tl.Table.open(uri) as table:
         rows = table.read(["id", "ts"]).to_pylist()
-        names = [name for name in ("eu", "us", "backfill") if table.mark(name)]
+        names = [name for name in ("eu", "us", "backfill") if table.app_transaction(name)]
     assert len(rows) == 250, len(rows)
     assert sum(row["ts"] == 5 for row in rows) == 200, "the backfill is older than the streams"
     followed = {(row.id, row.ts) for row in spark.read.json(out).collect()}
@@ -85,8 +85,8 @@ def run(spark: SparkSession, place: Path) -> None:
 
 
 def main() -> None:
-    """Run it in a Spark session of its own."""
-    from tidelock.engine.spark.session import local_session
+    """Run the example in a new Spark session."""
+    from tidelock.execution.spark.session import local_session
 
     with tempfile.TemporaryDirectory(prefix="tidelock-example-") as folder:
         spark = local_session("streams into one table", cores=2)

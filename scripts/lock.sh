@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# uv is needed for this alone, so it is not one of the locked packages; and it must run when the
-# locked ones cannot be installed.
+# uv is needed only here, so it is not one of the locked packages; it must also run if the locked ones
+# cannot be installed.
 if ! uv=$(command -v uv); then
     uv=.cache/uv/bin/uv
     [ -x $uv ] || {
@@ -12,7 +12,7 @@ if ! uv=$(command -v uv); then
         .cache/uv/bin/python -m pip --disable-pip-version-check install --quiet uv
     }
 fi
-# Companies put their own authority into the system's store; pip and curl look there too.
+# Use the system's certificate store, which may contain a company CA, like pip and curl.
 export UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true
 "$uv" pip compile pyproject.toml --quiet --all-extras --group dev --group servers \
     --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tidelock.testing.plugin", "tidelock.testing.spark"]
+pytest_plugins = ["testkit.plugin", "testkit.spark"]
 
 # `gate` finds the same examples every time, so a red gate is always this change's doing. `long`
 # (pytest --hypothesis-profile=long) goes looking for what nobody has seen yet.

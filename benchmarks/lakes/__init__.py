@@ -1,1 +1,1 @@
-"""The same rows loaded, changed and read by this project and by what one might pick instead."""
+"""A comparison with other table formats: the same rows are loaded, changed and read."""

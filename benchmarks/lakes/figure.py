@@ -1,4 +1,4 @@
-"""What a run of the course found: figures, and what they are of. Pure."""
+"""The results of a suite: figures, and the parameters of the run. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from statistics import median
 from typing import Any, Final
 
 WHOLE: Final = "whole"
-_OF_COURSE: Final = " (course: "
+_OF_SUITE: Final = " (suite: "
 BUSY_LOAD: Final = 4.0
 BUSY_CORES: Final = 0.3
-"""So much of a core may be used by others, the operating system among them, in a quiet run."""
+"""The number of cores that other processes, including the system, may use in a quiet run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFigure:
-    """What one system took for one part of a course. Of files and requests: the last time."""
+    """The figures of one system for one measure. Files and requests are those of the last run."""
 
     system: str
     measure: str
@@ -25,16 +25,16 @@ class LakeFigure:
     cpu_s: float
     peak_mb: float
     times: int
-    course: str = WHOLE
+    suite: str = WHOLE
     files: int = 0
     written_mb: float = 0.0
     requests: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, system: str, measure: str, samples: Sequence[Mapping[str, Any]], course: str
+        cls, system: str, measure: str, samples: Sequence[Mapping[str, Any]], suite: str
     ) -> LakeFigure:
-        """Return the figure of several times."""
+        """Return the figure of several samples."""
         walls = [sample["wall_s"] for sample in samples]
         return cls(
             system,
@@ -44,7 +44,7 @@ class LakeFigure:
             median(sample["cpu_s"] for sample in samples),
             max(sample["peak_mb"] for sample in samples),
             len(samples),
-            course,
+            suite,
             samples[-1]["files"],
             samples[-1]["written_mb"],
             samples[-1]["requests"],
@@ -53,45 +53,45 @@ class LakeFigure:
 
 @dataclass(frozen=True, slots=True)
 class LakeRun:
-    """What the figures are of, and how busy the machine was."""
+    """The parameters of a run, and the load of the machine."""
 
     scale: float
     rows: int
     rounds: int
     load_before: float
     load_after: float
-    course: str = WHOLE
+    suite: str = WHOLE
     others: float | None = None
-    """How many cores everybody else used, on average of what was timed."""
+    """The number of cores that other processes used, on average."""
     taken_at: str = ""
 
     @property
     def is_busy(self) -> bool:
-        """Whether others used the machine; by its load, if nobody looked at them alone."""
+        """Whether other processes used the machine; by its load if they were not measured."""
         if self.others is not None:
             return self.others > BUSY_CORES
-        # A contest alone keeps two cores busy, and no more.
+        # The benchmark itself uses at most two cores.
         return max(self.load_before, self.load_after) > BUSY_LOAD
 
 
-def missing_name(what: str, course: str) -> str:
-    """Return what it is called that a course lacks something."""
-    return what if course == WHOLE else f"{what}{_OF_COURSE}{course})"
+def missing_name(what: str, suite: str) -> str:
+    """Return the name of a missing measure of a suite."""
+    return what if suite == WHOLE else f"{what}{_OF_SUITE}{suite})"
 
 
-def course_of(name: str) -> str:
-    """Return the course that a name of `missing_name` is of."""
-    return name.partition(_OF_COURSE)[2].rstrip(")") or WHOLE
+def suite_of(name: str) -> str:
+    """Return the suite of a name from `missing_name`."""
+    return name.partition(_OF_SUITE)[2].rstrip(")") or WHOLE
 
 
 def system_of(name: str) -> str:
-    """Return the system that a name of `missing_name` is about, if it is about one."""
-    return name.partition(_OF_COURSE)[0].partition(": ")[0]
+    """Return the system of a name from `missing_name`, if it has one."""
+    return name.partition(_OF_SUITE)[0].partition(": ")[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """What a run found, and why some things were not measured."""
+class Comparison:
+    """The results of a run, and why some measures are missing."""
 
     figures: list[LakeFigure]
     run: LakeRun

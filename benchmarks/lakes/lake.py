@@ -1,4 +1,4 @@
-"""What every system is asked to do. Needs nothing of this project."""
+"""The interface of every compared system. Independent of this project."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from pathlib import Path
 
 KEY = "id"
 PARTITION = "l_shipmode"
-"""What a table with partitions is cut by: seven values, each as frequent as the others."""
+"""The partition column of partitioned tables: seven values with the same frequency."""
 HOT = "AIR"
-"""The one partition that some batches are for."""
+"""The partition of the batches for one partition."""
 ROUNDS = 5
-"""Rounds of changes, between which it is asked whether queries get slower."""
+"""The number of rounds of changes after which queries are measured again."""
 COMMITS = 20
-"""Small upserts that a merge-on-read table has to bring together when it is read."""
+"""The number of small upserts before a merge-on-read table is read."""
 NOT_OFFERED = "not offered"
 
 
 class NotOffered(Exception):
-    """The system has no such thing."""
+    """The system does not support the operation."""
 
 
 class Lake:
-    """What every system is asked to do. `by` is the column that the table is cut by, or none."""
+    """A table of one system. `by` is its partition column, if it has one."""
 
     def __init__(self, inputs: Path, work: Path, by: str | None = None) -> None:
         self.inputs, self.work, self.by = inputs, work, by
@@ -31,15 +31,15 @@ class Lake:
         raise NotOffered
 
     def upsert(self, batch: str) -> None:  # noqa: ARG002 - every one of these is overridden
-        """Change and add rows by their key."""
+        """Update and insert rows by key."""
         raise NotOffered
 
     def delete(self) -> None:
-        """Delete rows by their key."""
+        """Delete rows by key."""
         raise NotOffered
 
     def read_all(self) -> None:
-        """Read every column of every row, and throw it away."""
+        """Read every column of every row, and discard them."""
         raise NotOffered
 
     def read_column(self) -> float:
@@ -47,23 +47,23 @@ class Lake:
         raise NotOffered
 
     def point(self, key: int) -> int:  # noqa: ARG002
-        """Return how many rows have a key."""
+        """Return the number of rows with a key."""
         raise NotOffered
 
     def between(self, low: int, high: int) -> int:  # noqa: ARG002
-        """Return how many rows have a key of a range, their columns read."""
+        """Return the number of rows in a range of keys; read all their columns."""
         raise NotOffered
 
-    def mark(self) -> None:
-        """Remember now as the beginning of what `changes` reads."""
+    def start_changes(self) -> None:
+        """Set the start of `changes` to the current version."""
         raise NotOffered
 
     def changes(self) -> int:
-        """Return how many rows were written since `mark`, their columns read."""
+        """Return the number of rows written since `start_changes`; read all their columns."""
         raise NotOffered
 
-    def settle(self) -> None:
-        """Do what the system wants done after some rounds of changes; most want nothing."""
+    def compact(self) -> None:
+        """Compact the table after some rounds of changes, if the system needs it."""
 
     def path(self, name: str) -> str:
         return str(self.inputs / f"{name}.parquet")

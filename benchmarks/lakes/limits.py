@@ -1,4 +1,4 @@
-"""The least that one process can do with plain files, with no table around it."""
+"""Lower bounds: one process on plain files, without a table format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Limit(Local):
     """polars reads, joins and writes."""
 
     def _files(self) -> list[Path]:
-        # Of a table with partitions, batches are for one of them.
+        # The batches of a partitioned table are for one partition.
         return sorted((self.work / "table").glob("*.parquet" if self.by is None else f"{HOT}-*"))
 
     def load(self) -> None:
@@ -77,7 +77,7 @@ class Limit(Local):
 
 
 class ArrowLimit(Local):
-    """pyarrow reads, filters and writes; it needs no join to leave rows out."""
+    """pyarrow reads, filters and writes; it needs no join to remove rows."""
 
     def load(self) -> None:
         import pyarrow as pa
@@ -120,10 +120,10 @@ class ArrowLimit(Local):
     def delete(self) -> None:
         self._rewrite("gone", keep=False)
 
-    def _table(self, columns: list[str] | None = None, wanted: Any = None) -> Any:
+    def _table(self, columns: list[str] | None = None, row_filter: Any = None) -> Any:
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.work / "table", columns=columns, filters=wanted)
+        return pq.read_table(self.work / "table", columns=columns, filters=row_filter)
 
     def read_all(self) -> None:
         self._table()

@@ -1,4 +1,4 @@
-"""The systems that need no Spark, this project's local engine among them."""
+"""The systems without Spark, including the local engine of this project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.lakes.lake import HOT, KEY, Lake
 
 
 class Local(Lake):
-    """A system without Spark; rows come as an Arrow table."""
+    """A system without Spark; rows are Arrow tables."""
 
     def arrow(self, name: str) -> Any:
         import pyarrow.parquet as pq
@@ -66,7 +66,7 @@ class TidelockLocal(Local):
         key = pc.field(KEY)
         return int(self.lake.read(filter=(key >= low) & (key < high)).num_rows)
 
-    def mark(self) -> None:
+    def start_changes(self) -> None:
         self.since = self.lake.latest_completion or ""
 
     def changes(self) -> int:
@@ -78,7 +78,7 @@ class TidelockLocalLogs(TidelockLocal):
 
     kind = "MERGE_ON_READ"
 
-    def settle(self) -> None:
+    def compact(self) -> None:
         import tidelock as tl
 
         everything = {"hoodie.compact.inline.max.delta.commits": "1"}
@@ -129,10 +129,10 @@ class DeltaRs(Local):
     def between(self, low: int, high: int) -> int:
         import pyarrow.compute as pc
 
-        wanted = (pc.field(KEY) >= low) & (pc.field(KEY) < high)
-        return int(self._open().to_pyarrow_dataset().to_table(filter=wanted).num_rows)
+        in_range = (pc.field(KEY) >= low) & (pc.field(KEY) < high)
+        return int(self._open().to_pyarrow_dataset().to_table(filter=in_range).num_rows)
 
-    def mark(self) -> None:
+    def start_changes(self) -> None:
         lake = self._open()
         lake.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
         self.since = self._open().version()
@@ -183,7 +183,7 @@ class Lance(Local):
 
 
 class DuckLake(Local):
-    """DuckDB's DuckLake, its catalog a DuckDB file."""
+    """DuckDB's DuckLake with a catalog in a DuckDB file."""
 
     def load(self) -> None:
         import duckdb
@@ -232,7 +232,7 @@ class DuckLake(Local):
     def _version(self) -> int:
         return int(self._one("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')"))
 
-    def mark(self) -> None:
+    def start_changes(self) -> None:
         self.since = self._version()
 
     def changes(self) -> int:
@@ -243,7 +243,7 @@ class DuckLake(Local):
 
 
 def _extension() -> Path:
-    """Return the extension's file, which comes as a wheel of its own."""
+    """Return the file of the extension, which is in a separate wheel."""
     import sysconfig
 
     folder = Path(sysconfig.get_path("purelib"))

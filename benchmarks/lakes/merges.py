@@ -1,7 +1,7 @@
-"""One system's merges: `python -m benchmarks.lakes.merges SYSTEM INPUTS WORK ROUNDS`.
+"""The merges of one system: `python -m benchmarks.lakes.merges SYSTEM INPUTS WORK ROUNDS`.
 
-Runs in an environment of that system's own. Prints a line of JSON for each time that a statement
-was run, or with the reason why it could not be; a line with a sum is the same for all.
+It runs in the environment of that system. It prints a line of JSON for each run of a statement, or
+with the reason why it failed; a line with a sum must be the same for all systems.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STATEMENTS = {
 
 
 def statements(lake: HudiTable | Delta) -> Iterator[tuple[str, Callable[[str], None]]]:
-    """Yield what a system can do with a batch. Hudi upserts; that is what its users do."""
+    """Yield the statements of a system. Hudi is measured with upserts, like its users run."""
     if isinstance(lake, HudiTable):
         yield UPSERT, lake.upsert
     if isinstance(lake, Hudi):
@@ -58,7 +58,7 @@ def _merging(lake: HudiTable | Delta, text: str) -> Callable[[str], None]:
 
 
 def main(system: str, inputs: Path, work: Path, rounds: int) -> None:
-    """Warm up, then run every statement several times; print what each time took."""
+    """Warm up, then run every statement several times; print the time of each run."""
     small = _loaded(system, inputs / "warm", work / "small")
     for _, merge in statements(small):
         merge("up1")
@@ -66,8 +66,8 @@ def main(system: str, inputs: Path, work: Path, rounds: int) -> None:
     for _ in range(rounds):
         for statement, merge in statements(lake):
             for share, batch in BATCHES.items():
-                said = {"statement": statement, "share": share, **_measured(merge, batch)}
-                print(json.dumps(said), flush=True)
+                sample = {"statement": statement, "share": share, **_measured(merge, batch)}
+                print(json.dumps(sample), flush=True)
     if not isinstance(lake, Hudi):
         print(json.dumps({"sum": lake.read_column()}), flush=True)
 

@@ -1,4 +1,4 @@
-"""What a step cost: CPU, memory, files, and requests. Needs nothing of this project."""
+"""The cost of a step: CPU, memory, files and requests. Independent of this project."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 APART = "spark"
-"""Where Spark keeps what it needs for a while in a folder of work; no table is made of that."""
+"""Folders in which Spark keeps temporary files; they are not part of a table."""
 
 _IDLE = slice(3, 5)
-"""Of the machine's times in /proc/stat, those in which it had nothing to do or waited for disks."""
+"""The columns of /proc/stat with idle time and time waiting for I/O."""
 
 
 def cpu_s() -> float:
-    """Return the CPU seconds of this process and all below it, ended ones included."""
+    """Return the CPU seconds of this process and its descendants, including ended ones."""
     ticks = sum(sum(int(field) for field in fields[11:15]) for _, fields in _family())
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def machine_s() -> float:
-    """Return the CPU seconds of everything that runs on the machine."""
+    """Return the CPU seconds of all processes on the machine."""
     first = Path("/proc/stat").read_text().partition("\n")[0]
-    # The times of guests, at the end, are in those of users already.
+    # The guest times, at the end, are included in the user times.
     times = [int(each) for each in first.split()[1:9]]
     return (sum(times) - sum(times[_IDLE])) / os.sysconf("SC_CLK_TCK")
 
 
 def forget_peaks() -> None:
-    """Let the most memory that each process had count from now."""
+    """Reset the peak memory of each process."""
     for process, _ in _family():
         try:
             (process / "clear_refs").write_text("5")
@@ -39,9 +39,9 @@ def forget_peaks() -> None:
 
 
 def peak_mb() -> float:
-    """Return the most memory that each process had since then, all together.
+    """Return the sum of the peak memory of each process since the reset.
 
-    They need not have had it at the same moment, and share some of it.
+    The peaks may be at different times, and processes share some of the memory.
     """
     total = 0
     for process, _ in _family():
@@ -55,20 +55,20 @@ def peak_mb() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files that a step left behind, made or written anew, and their size."""
+    """Files that a step created or rewrote, and their size."""
 
     files: int
     mb: float
 
 
 def files_below(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return by its path what tells one state of a file from another, its size last."""
+    """Return the state of each file by path: inode, modification time and size."""
     found = {}
-    for place, folders, names in os.walk(folder):
-        if place == str(folder) or Path(place).parent == folder:
+    for location, folders, names in os.walk(folder):
+        if location == str(folder) or Path(location).parent == folder:
             folders[:] = [each for each in folders if each != APART]
         for name in names:
-            path = f"{place}/{name}"
+            path = f"{location}/{name}"
             try:
                 state = Path(path).stat()
             except FileNotFoundError:
@@ -80,14 +80,14 @@ def files_below(folder: Path) -> dict[str, tuple[int, int, int]]:
 def written(
     before: Mapping[str, tuple[int, int, int]], after: Mapping[str, tuple[int, int, int]]
 ) -> Written:
-    """Return what was written between two looks at a folder."""
+    """Return the files written between two states of a folder."""
     fresh = [state for path, state in after.items() if before.get(path) != state]
     return Written(len(fresh), sum(state[2] for state in fresh) / 2**20)
 
 
 def store_requests() -> dict[str, int]:
-    """Return how many requests of each verb this process has sent, if it is this project's."""
-    metrics = sys.modules.get("tidelock.base.metrics")
+    """Return the number of store requests by verb, if this process runs this project."""
+    metrics = sys.modules.get("tidelock.core.telemetry")
     if metrics is None:
         return {}
     counters: dict[str, int] = metrics.PROCESS.snapshot().counters
@@ -96,7 +96,7 @@ def store_requests() -> dict[str, int]:
 
 
 def _family() -> Iterator[tuple[Path, list[str]]]:
-    """Yield this process and all below it, with the fields of their state after the name."""
+    """Yield this process and its descendants, with the fields of /proc/PID/stat after the name."""
     below: dict[int, list[int]] = {}
     known: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""The table formats of Spark, this project's among them."""
+"""The table formats on Spark, including this project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.lakes.lake import HOT, KEY, Lake
 
 
 class OnSpark(Lake):
-    """A table format of Spark's: what differs is how rows are written and where they are read."""
+    """A table format on Spark; subclasses differ in how rows are written and read."""
 
     settings: ClassVar[dict[str, str]] = {}
 
@@ -36,7 +36,7 @@ class OnSpark(Lake):
         for name, value in {**self.settings, **({"spark.jars": jars} if jars else {})}.items():
             builder = builder.config(name, value.format(work=work))
         self.spark = builder.getOrCreate()
-        # The first job of a session pays for classes that are loaded once.
+        # The first job of a session loads classes.
         self.spark.range(1_000_000).selectExpr("sum(id)").collect()
 
     def rows(self, name: str) -> Any:
@@ -59,27 +59,27 @@ class OnSpark(Lake):
         return _counted(rows)
 
     def only_read(self, batch: str) -> None:
-        """Run the least job that has to do with a batch: read it, and throw it away."""
+        """Run a minimal job on a batch: read it and discard it."""
         self.rows(batch).write.format("noop").mode("overwrite").save()
 
 
 def _counted(rows: Any) -> int:
-    """Return how many rows there are, all of their columns read."""
+    """Return the number of rows; read all their columns."""
     every = [f"hash({', '.join(f'`{name}`' for name in rows.columns)})"]
     return int(rows.selectExpr(*every).selectExpr("count(*)", "sum(1)").collect()[0][0])
 
 
 _COMPACTED = {"hoodie.compact.inline.max.delta.commits": "1"}
-"""Whatever has log files is compacted."""
+"""Settings with which every slice with log files is compacted."""
 _LOGS = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-    # By default Hudi compacts within every fifth upsert; what is measured is a table with logs.
+    # By default Hudi compacts in every fifth upsert; the measured table must have log files.
     "hoodie.compact.inline.max.delta.commits": "1000",
 }
 
 
 class HudiTable(OnSpark):
-    """A Hudi table, by the data source that a class names."""
+    """A Hudi table, with the data source of the subclass."""
 
     source: ClassVar[str] = ""
     since = ""
@@ -116,8 +116,8 @@ class HudiTable(OnSpark):
     def table(self) -> Any:
         return self.spark.read.format(self.source).load(str(self.work / "table"))
 
-    def mark(self) -> None:
-        # A completed instant's file is named by its request and by its completion time.
+    def start_changes(self) -> None:
+        # The file name of a completed instant has its request time and its completion time.
         timeline = self.work / "table" / ".hoodie" / "timeline"
         ended = [path.name.partition(".")[0].partition("_")[2] for path in timeline.iterdir()]
         self.since = max(ended)
@@ -149,19 +149,19 @@ class TidelockLogs(Tidelock):
         **_LOGS,
     }
 
-    def settle(self) -> None:
+    def compact(self) -> None:
         import tidelock
 
         with tidelock.Table.open(str(self.work / "table"), options=_COMPACTED) as lake:
             lake.on_spark(self.spark).compact()
 
     def only_base(self) -> None:
-        """Read the base files, which have everything after `settle`, with nothing but Spark."""
+        """Read the base files with plain Spark; after `compact` they have all rows."""
         import tidelock
 
-        place = str(self.work / "table")
-        with tidelock.Table.open(place) as lake:
-            files = [f"{place}/{piece.base.key}" for piece in lake.files() if piece.base]
+        location = str(self.work / "table")
+        with tidelock.Table.open(location) as lake:
+            files = [f"{location}/{piece.base.key}" for piece in lake.files() if piece.base]
         self.spark.read.parquet(*files).write.format("noop").mode("overwrite").save()
 
 
@@ -192,8 +192,8 @@ class HudiLogs(Hudi):
         **_LOGS,
     }
 
-    def settle(self) -> None:
-        # Hudi compacts beside a write, so the write is one that changes nothing.
+    def compact(self) -> None:
+        # Hudi compacts inline with a write, so write a batch that changes nothing.
         inline = {**_COMPACTED, "hoodie.compact.inline": "true"}
         self.write(self.rows("gone").limit(1), "delete", **inline)
 
@@ -211,7 +211,7 @@ class Delta(OnSpark):
     settings: ClassVar[dict[str, str]] = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # Of fifty tasks to bring the log together, as by default, two cores only see the overhead.
+        # The default of fifty tasks for the log is mostly overhead on two cores.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
 
@@ -226,7 +226,7 @@ class Delta(OnSpark):
 
     def merge(self, batch: str, statement: str) -> None:
         self.rows(batch).createOrReplaceTempView("batch")
-        # Only with the partition's name do they know which files to leave alone.
+        # The predicate on the partition lets them skip the other partitions.
         hot = "" if self.by is None else f" AND t.{self.by} = '{HOT}'"
         self.spark.sql(statement.format(table=self.name(), hot=hot)).collect()
 
@@ -239,7 +239,7 @@ class Delta(OnSpark):
     def table(self) -> Any:
         return self.spark.read.format("delta").load(str(self.work / "table"))
 
-    def mark(self) -> None:
+    def start_changes(self) -> None:
         on = "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         self.spark.sql(f"ALTER TABLE {self.name()} {on}")
         history = self.spark.sql(f"DESCRIBE HISTORY {self.name()} LIMIT 1")
@@ -279,7 +279,7 @@ class Iceberg(Delta):
     def table(self) -> Any:
         return self.spark.table(self.name())
 
-    def mark(self) -> None:
+    def start_changes(self) -> None:
         newest = self.spark.sql(
             f"SELECT max_by(snapshot_id, committed_at) FROM {self.name()}.snapshots"
         )
@@ -296,7 +296,7 @@ class Iceberg(Delta):
 
 
 class Parquet(OnSpark):
-    """Spark alone: the least that loading and reading can cost there."""
+    """Plain Spark: a lower bound for loading and reading."""
 
     def load(self) -> None:
         self.rows("base").write.parquet(str(self.work / "table"))

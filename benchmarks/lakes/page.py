@@ -1,39 +1,39 @@
-"""What the other lakes took, as tables and plots: a row for each system, a column a measure."""
+"""The comparison of table formats as tables and plots: a row per system, a column per measure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import fill
 
-from benchmarks.lakes.course import GOALS
 from benchmarks.lakes.environments import SYSTEMS
 from benchmarks.lakes.figure import WHOLE, LakeFigure, LakeRun
 from benchmarks.lakes.lake import COMMITS
+from benchmarks.lakes.suites import GOALS
 from benchmarks.plot import Bar, bars
 
 Table = tuple[list[str], list[list[str]]]
 _Found = Mapping[tuple[str, str], LakeFigure]
 
-_LAKES = """## Beside other lakes
+_LAKES = """## Compared with other table formats
 
 TPC-H's lineitem, sixteen columns and a key, on a local disk and two cores of one machine. Every
-system runs in an environment and a process of its own, one after the other, after it has done
-everything once with few rows. Seconds, the best and the median; queries are run three times in each
-round. An upsert of 10 % changes 8 % of the rows by their key and adds 2 %; that every system ends
-with the same rows is checked. *Zipf*: changed keys are most of all the last ones. *One partition*:
-of a table with seven partitions, named to those who need that. *Reads* bring all columns of all
-rows to the program, or throw them away in Spark. The rows to write lie in Parquet files of the same
-machine: Tidelock on Spark reads such frames without a Spark job, which it cannot do for frames that
-are computed, or on a cluster. Hudi runs on the newest Spark that a bundle of it is to be had for.
-On Spark all write snappy, and Delta's log is brought together in two tasks, not in fifty, which is
-what two cores want. Compare within a table, and rather by ratios than by seconds; on a machine that
-is shared only the CPU seconds at the end compare, and goals are judged by them.
+system runs in its own environment and process, one after the other, after a warm-up with few rows.
+The tables show the best and the median seconds; queries are run three times in each round. An
+upsert of 10 % updates 8 % of the rows by key and inserts 2 %. The final rows of all systems are
+checked to be equal. *Zipf*: most updated keys are among the last ones. *One partition*: of a table
+with seven partitions, with a predicate on the partition where a system needs it. *Reads* return all
+columns of all rows to the program, or discard them in Spark. The input rows are in Parquet files on
+the same machine: Tidelock on Spark reads such data frames without a Spark job, which is not
+possible for computed ones or on a cluster. Hudi runs on the newest Spark version that it has a
+bundle for. On Spark all systems write snappy, and Delta's log is read in two tasks instead of
+fifty, which is better on two cores. Compare ratios within a table rather than seconds; on a shared
+machine, only the CPU seconds at the end are comparable, and goals use them.
 """
 _RUN = """### {rows:,} rows
 
-Scale {scale:g}, {rounds}, {course}, on a machine that {shared}.{taken}
+Scale {scale:g}, {rounds}, {suite}, on {shared}.{taken}
 """
-_STEPS = {WHOLE: "every step", GOALS: "the steps that goals are judged by"}
+_STEPS = {WHOLE: "every step", GOALS: "the steps with goals"}
 
 _GROUPS: Sequence[tuple[str, Sequence[str]]] = (
     (
@@ -41,11 +41,11 @@ _GROUPS: Sequence[tuple[str, Sequence[str]]] = (
         ("load", "read all", "read one column", "read one key", "read a range"),
     ),
     (
-        "#### Changing\n",
+        "#### Upserts and deletes\n",
         ("upsert 1 %", "upsert 10 %", "upsert 1 %, Zipf", "upsert 10 %, Zipf", "delete 1 %"),
     ),
     (
-        "#### One partition, and changes\n",
+        "#### One partition, and incremental reads\n",
         (
             "load, partitions",
             "upsert 1 %, one partition",
@@ -56,29 +56,29 @@ _GROUPS: Sequence[tuple[str, Sequence[str]]] = (
     ),
 )
 
-_AGING = """#### Growing old
+_AGING = """#### Stability
 
-LST-Bench's measure: queries before and after five upserts of 1 %, and how many times as long they
-take then. Merge-on-read tables are compacted before both.
+LST-Bench's measure: queries before and after five upserts of 1 %, and the ratio of their times.
+Merge-on-read tables are compacted before both.
 """
 _MANY = f"""#### Merge-on-read
 
-A snapshot of everything after {COMMITS} upserts of half a percent that nobody has compacted, and
-the base files alone, read by Spark, once all is compacted. *Least Spark job*: it reads the batch of
-1 % and throws it away.
+A full snapshot read after {COMMITS} upserts of half a percent without a compaction, and a read of
+the base files alone with Spark after a compaction. *Least Spark job*: it reads the batch of 1 % and
+discards it.
 """
-_EFFORT = """#### What it costs
+_EFFORT = """#### CPU and memory
 
-CPU seconds of all processes together, and the most memory that they had, in megabytes.
+CPU seconds of all processes together, and their peak memory in megabytes.
 """
-_WRITING = """#### What it writes
+_WRITING = """#### Written files
 
-Files that a step left behind, made or written anew, and their megabytes.
+The files that a step created or rewrote, and their size in megabytes.
 """
 _ASKING = """#### Requests to the store
 
-What this project asks of its store in a step. On Spark those of the driver alone: its workers write
-data files, one request each, and read them.
+The requests of this project to its store in a step. On Spark these are the requests of the driver
+alone: its workers read data files, and write each with one request.
 """
 _PLOTTED = ("load", "upsert 1 %", "upsert 10 %", "read all")
 _AFTER = f"read all after {COMMITS} upserts"
@@ -91,24 +91,24 @@ _MANY_MEASURES = ("least Spark job", _FEW, _AFTER, _NATIVE)
 def sections(
     figures: Sequence[LakeFigure], runs: Sequence[LakeRun], table: Callable[[Table], str]
 ) -> str:
-    """Return this part of the page; `table` writes a heading and rows."""
+    """Return this part of the page; `table` formats a header and rows."""
     parts = [_LAKES]
     parts += [f'<img src="plots/{name}" alt="{title}" width="860">\n' for name, title in _names()]
-    for course, run in _courses(figures, runs):
-        found = {(one.system, one.measure): one for one in figures if one.course == course}
-        parts += [_told(run)] if run is not None else []
+    for suite, run in _suites(figures, runs):
+        found = {(one.system, one.measure): one for one in figures if one.suite == suite}
+        parts += [_run_text(run)] if run is not None else []
         for text, made in _tables(found):
             parts += [text, table(made)] if made[1] else []
     return "\n".join(parts)
 
 
-def _courses(
+def _suites(
     figures: Sequence[LakeFigure], runs: Sequence[LakeRun]
 ) -> list[tuple[str, LakeRun | None]]:
-    """Return the courses that were run, that of the most rows first."""
-    known = {run.course: run for run in sorted(runs, key=lambda one: one.rows, reverse=True)}
-    courses = dict.fromkeys([*known, *(one.course for one in figures)])
-    return [(course, known.get(course)) for course in courses]
+    """Return the suites that were run, the one with the most rows first."""
+    known = {run.suite: run for run in sorted(runs, key=lambda one: one.rows, reverse=True)}
+    suites = dict.fromkeys([*known, *(one.suite for one in figures)])
+    return [(suite, known.get(suite)) for suite in suites]
 
 
 def _tables(found: _Found) -> Iterator[tuple[str, Table]]:
@@ -122,10 +122,10 @@ def _tables(found: _Found) -> Iterator[tuple[str, Table]]:
         _WRITING,
         _rows(left, ("load", "upsert 1 %", "upsert 10 %", _FEW), _size),
     )
-    asked = {key: one for key, one in found.items() if one.requests}
+    options = {key: one for key, one in found.items() if one.requests}
     yield (
         _ASKING,
-        _rows(asked, ("load", "upsert 1 %", "upsert 10 %", _FEW, "read all", _AFTER), _requests),
+        _rows(options, ("load", "upsert 1 %", "upsert 10 %", _FEW, "read all", _AFTER), _requests),
     )
 
 
@@ -138,28 +138,26 @@ def _requests(one: LakeFigure) -> str:
 
 
 def plots(figures: Sequence[LakeFigure], runs: Sequence[LakeRun]) -> dict[str, str]:
-    """Return the charts by the names of their files: each of the run of the most rows."""
+    """Return the charts by file name, each of the run with the most rows."""
     drawn = {}
-    courses = [course for course, _ in _courses(figures, runs)]
+    suites = [suite for suite, _ in _suites(figures, runs)]
     for (name, title), measure in zip(_names(), _PLOTTED, strict=True):
-        there = {one.course for one in figures if one.measure == measure}
-        course = next((each for each in courses if each in there), None)
-        found = {
-            one.system: one for one in figures if (one.course, one.measure) == (course, measure)
-        }
+        there = {one.suite for one in figures if one.measure == measure}
+        suite = next((each for each in suites if each in there), None)
+        found = {one.system: one for one in figures if (one.suite, one.measure) == (suite, measure)}
         rows = [
             Bar(shown, found[shown].best_s, _kind(system))
             for system, shown in SYSTEMS.items()
             if shown in found
         ]
-        drawn[name] = bars(title, "seconds, less is better", rows)
+        drawn[name] = bars(title, "seconds, lower is better", rows)
     return drawn
 
 
 def _names() -> list[tuple[str, str]]:
-    kept = str.maketrans({" ": "-", "%": None, ",": None})
+    saved = str.maketrans({" ": "-", "%": None, ",": None})
     return [
-        (f"lakes-{measure.translate(kept).rstrip('-')}.svg", measure.capitalize())
+        (f"lakes-{measure.translate(saved).rstrip('-')}.svg", measure.capitalize())
         for measure in _PLOTTED
     ]
 
@@ -170,24 +168,24 @@ def _kind(system: str) -> str:
     return "limit" if system.endswith("-limit") or system == "parquet-spark" else "other"
 
 
-def _told(run: LakeRun) -> str:
+def _run_text(run: LakeRun) -> str:
     text = _RUN.format(
         rows=run.rows,
         scale=run.scale,
         rounds="one round" if run.rounds == 1 else f"{run.rounds} rounds",
-        course=_STEPS[run.course],
+        suite=_STEPS[run.suite],
         shared=_shared(run),
-        taken=f" Taken {run.taken_at}." if run.taken_at else "",
+        taken=f" Measured {run.taken_at}." if run.taken_at else "",
     )
     return "\n\n".join(fill(part, 100) for part in text.split("\n\n")) + "\n"
 
 
 def _shared(run: LakeRun) -> str:
     if not run.is_busy:
-        return "nobody else used"
+        return "an otherwise idle machine"
     if run.others is not None:
-        return f"others used as well ({run.others:.1f} cores)"
-    return f"others used as well (load {run.load_before:.1f} before, {run.load_after:.1f} after)"
+        return f"a shared machine (other processes used {run.others:.1f} cores)"
+    return f"a shared machine (load {run.load_before:.1f} before, {run.load_after:.1f} after)"
 
 
 def _timed(found: _Found, measures: Sequence[str]) -> Table:

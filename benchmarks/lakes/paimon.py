@@ -1,4 +1,4 @@
-"""Apache Paimon's Python library: a table with a primary key, kept in sorted runs."""
+"""Apache Paimon's Python library: a table with a primary key, stored in sorted runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from benchmarks.lakes.lake import KEY
 from benchmarks.lakes.local import Local
 
 _KIND = "kind"
-"""The column by which a row says that it deletes: the only way that the library has."""
+"""The column that marks deleted rows; the library has no other way to delete."""
 
 
 class Paimon(Local):
-    """pypaimon with a catalog in files, and buckets as this project has them."""
+    """pypaimon with a file catalog, and the same buckets as this project."""
 
     def load(self) -> None:
         import pyarrow as pa

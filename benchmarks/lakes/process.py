@@ -1,4 +1,4 @@
-"""One system's program in a process of its own, and all that it says, however it ends."""
+"""Runs the program of one system in its own process, and collects its output."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What a program said, and why it did not come to its end, if it did not."""
+class ProgramOutput:
+    """The output of a program, and the reason if it did not finish."""
 
-    said: str
+    output: str
     reason: str | None
 
 
-def run(system: str, module: str, words: Sequence[str | Path], system_s_max: float) -> Ran:
-    """Run a module in a system's environment, for at most so long.
+def run(
+    system: str, module: str, words: Sequence[str | Path], system_s_max: float
+) -> ProgramOutput:
+    """Run a module in a system's environment, for at most `system_s_max`.
 
-    With BENCH_ERRORS in the environment, what it says of errors is printed.
+    If BENCH_ERRORS is set in the environment, its standard error is printed.
 
-    Raises: `ServerUnavailable` where the system cannot be installed.
+    Raises: `ServerUnavailable` if the system cannot be installed.
     """
     where = environment(system)
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [where.python, "-m", module, system, *words],
             cwd=_ROOT,
             env={**os.environ, **where.variables},
-            stdout=said,
+            stdout=output,
             stderr=errors,
-            # A group of its own, so that its JVM and its workers end with it.
+            # A new process group, so that its JVM and its workers are killed with it.
             start_new_session=True,
         )
         try:
@@ -52,17 +54,17 @@ def run(system: str, module: str, words: Sequence[str | Path], system_s_max: flo
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        said.seek(0)
+        output.seek(0)
         errors.seek(0)
-        told = errors.read()
+        stderr = errors.read()
         if os.environ.get("BENCH_ERRORS"):
-            print(told, file=sys.stderr)
-        return Ran(said.read(), _reason(code, told, system_s_max))
+            print(stderr, file=sys.stderr)
+        return ProgramOutput(output.read(), _reason(code, stderr, system_s_max))
 
 
-def _reason(code: int | None, told: str, system_s_max: float) -> str | None:
+def _reason(code: int | None, stderr: str, system_s_max: float) -> str | None:
     if code is None:
-        return f"stopped after {system_s_max:.0f} s; the rest was not reached"
-    lines = [line for line in told.strip().splitlines() if line.strip()]
-    last = lines[-1][:200] if lines else "it said nothing"
-    return None if code == 0 else f"ended with {code}: {last}"
+        return f"stopped after {system_s_max:.0f} s; the remaining steps were not run"
+    lines = [line for line in stderr.strip().splitlines() if line.strip()]
+    last = lines[-1][:200] if lines else "no output"
+    return None if code == 0 else f"exited with {code}: {last}"

@@ -1,11 +1,10 @@
-"""One system's course: `python -m benchmarks.lakes.program SYSTEM INPUTS WORK ROWS COURSE [once]`.
+"""Run a suite: `python -m benchmarks.lakes.program SYSTEM INPUTS WORK ROWS SUITE [once]`.
 
-Runs in an environment of that system's own, and needs nothing of this project but where the system
-is this project. Prints a line of JSON for each time that something was measured: seconds, the CPU
-seconds of everything that took part and of everybody else, the most memory that it had, the files
-that it left behind, and this project's requests to its store. A line with a sum is the same
-for all who did the work; a line with a reason is about something that the system could not do. With
-`once` nothing is warmed up or repeated, which is enough to see that everything works.
+It runs in the environment of that system, and is independent of this project unless it measures it.
+It prints a line of JSON for each sample: seconds, the CPU seconds of its own processes and of all
+others, its peak memory, the files that it wrote, and this project's requests to its store. A line
+with a sum must be the same for all systems; a line with a reason names a step that the system does
+not support. With `once` there is no warm-up or repetition, to check that everything works.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.lakes.course import Step, steps, warm_up
 from benchmarks.lakes.lake import NOT_OFFERED, Lake, NotOffered
 from benchmarks.lakes.limits import ArrowLimit, Limit
 from benchmarks.lakes.local import (
@@ -36,16 +34,9 @@ from benchmarks.lakes.meter import (
     store_requests,
     written,
 )
-from benchmarks.lakes.onspark import (
-    Delta,
-    Hudi,
-    HudiLogs,
-    Iceberg,
-    Parquet,
-    Tidelock,
-    TidelockLogs,
-)
+from benchmarks.lakes.onspark import Delta, Hudi, HudiLogs, Iceberg, Parquet, Tidelock, TidelockLogs
 from benchmarks.lakes.paimon import Paimon
+from benchmarks.lakes.suites import Step, steps, warm_up
 
 LAKES: dict[str, type[Lake]] = {
     "tidelock-spark": Tidelock,
@@ -71,16 +62,16 @@ _REASON_MAX = 300
 
 
 def main() -> None:
-    """Run the course; whatever a system cannot do, the rest is run."""
-    system, inputs, work, rows, course, *once = sys.argv[1:]
+    """Run the suite; if a step fails, continue with the next one."""
+    system, inputs, work, rows, suite, *once = sys.argv[1:]
     kind = LAKES[system]
     if not once:
         warm_up(kind, Path(inputs), Path(work) / "warm")
-    for step in steps(course, kind, Path(inputs), Path(work), int(rows)):
+    for step in steps(suite, kind, Path(inputs), Path(work), int(rows)):
         for _ in range(1 if once else step.times):
-            said = _measured(step, Path(work))
-            print(json.dumps(said), flush=True)
-            if "reason" in said:
+            sample = _measured(step, Path(work))
+            print(json.dumps(sample), flush=True)
+            if "reason" in sample:
                 break
 
 
@@ -117,7 +108,7 @@ def _measured(step: Step, work: Path) -> dict[str, object]:
 
 
 def cause(error: BaseException) -> str:
-    """Return in a line what went wrong: of an error of the JVM, what was at its root."""
+    """Return the cause of an error in one line; for an error of the JVM, its root cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -125,9 +116,9 @@ def cause(error: BaseException) -> str:
         return lines[0][:_REASON_MAX]
     thrown = [line[1:].strip() for line in lines[1:] if line.startswith(":")]
     roots = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
-    if told := [*thrown, *roots][-1:]:
-        return told[0][:_REASON_MAX]
-    # Nothing but the call: the JVM is gone, and Python's side of the connection says so.
+    if causes := [*thrown, *roots][-1:]:
+        return causes[0][:_REASON_MAX]
+    # Only the call is known: the JVM has exited, so the Python side reports the error.
     return f"{lines[0]}: {error.__cause__ or 'the JVM did not answer'}"[:_REASON_MAX]
 
 

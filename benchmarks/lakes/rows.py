@@ -1,4 +1,4 @@
-"""The rows that are measured: TPC-H's lineitem with a key of one column, and batches of changes."""
+"""The input rows: TPC-H's lineitem with a key of one column, and batches of changes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from benchmarks.lakes.lake import COMMITS, HOT, KEY, PARTITION, ROUNDS
 
 _SEED = 7
 _WARM = 20_000
-"""Rows of the table that every system is warmed up with."""
+"""The number of rows of the warm-up table."""
 
 
 def write_inputs(
-    folder: Path, scale: float, generator: Path, wanted: Sequence[str] | None = None
+    folder: Path, scale: float, generator: Path, batches: Sequence[str] | None = None
 ) -> int:
-    """Write the table's rows, and every batch or those wanted; return how many rows there are.
+    """Write the rows of the table, and all or some batches; return the number of rows.
 
-    Of each upsert four fifths are keys of the table, and one fifth is new. No batch has a key
-    twice: not every system would take it.
+    Four fifths of each upsert are existing keys, one fifth is new. No batch has a key twice, which
+    some systems do not support.
     """
     base = _lineitem(folder, scale, generator)
     _write(base, folder, "base")
     chance = np.random.default_rng(_SEED)
     for name, batch in batches_of(base, chance):
-        if wanted is None or name in wanted:
+        if batches is None or name in batches:
             _write(batch, folder, name)
     warm = folder / "warm"
     warm.mkdir()
@@ -42,13 +42,13 @@ def write_inputs(
 
 def _lineitem(folder: Path, scale: float, generator: Path) -> pl.DataFrame:
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = ["--tables=lineitem", f"--output-dir={folder}"]
+    options = ["--tables=lineitem", f"--output-dir={folder}"]
     subprocess.run(
-        [generator, "parquet", "-s", str(scale), *wanted], check=True, capture_output=True
+        [generator, "parquet", "-s", str(scale), *options], check=True, capture_output=True
     )
     raw = folder / "lineitem.parquet"
     key = (pl.col("l_orderkey").cast(pl.Int64) * 8 + pl.col("l_linenumber")).alias(KEY)
-    # Decimals and dates are for queries; what is measured here is how rows travel.
+    # Decimals and dates matter for queries; this benchmark measures reads and writes of rows.
     plain = (
         pl.scan_parquet(raw)
         .with_columns(key)
@@ -63,7 +63,7 @@ def _lineitem(folder: Path, scale: float, generator: Path) -> pl.DataFrame:
 def batches_of(
     base: pl.DataFrame, chance: np.random.Generator
 ) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield every batch with its name; `gone` has the rows to delete."""
+    """Yield each batch with its name; `gone` has the rows to delete."""
     hot = np.flatnonzero((base[PARTITION] == HOT).to_numpy())
     picks: dict[str, Callable[[int], np.ndarray]] = {
         "up": lambda count: chance.choice(base.height, count, replace=False),
@@ -87,7 +87,7 @@ def _upsert(
 ) -> pl.DataFrame:
     old = base[np.sort(pick(count * 4 // 5))]
     largest = int(base[KEY].max() or 0)  # type: ignore[arg-type]
-    # Each batch has a range of its own for keys that the table does not have.
+    # Each batch has its own range of new keys.
     first = largest + 1 + number * base.height
     fresh = old[: count - old.height].with_columns(
         pl.int_range(first, first + min(count - old.height, old.height)).alias(KEY)
@@ -96,8 +96,8 @@ def _upsert(
 
 
 def _zipf(rows: int, count: int, chance: np.random.Generator) -> np.ndarray:
-    """Return rows by Zipf's law, without repetition: the last rows of the table most of all."""
-    # The smallest of exponential times divided by weights are a weighted choice.
+    """Return rows drawn by Zipf's law without repetition; the last rows are the most frequent."""
+    # The smallest of exponential times divided by weights are a weighted sample.
     times = chance.exponential(size=rows) * np.arange(rows, 0, -1, dtype=np.float64)
     return np.asarray(np.argpartition(times, count)[:count])
 

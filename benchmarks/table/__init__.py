@@ -1,1 +1,1 @@
-"""Writing and reading one large table, beside what Spark and polars do by themselves."""
+"""Writing and reading one large table, compared with plain Spark and polars."""

@@ -1,4 +1,4 @@
-"""The rows that are measured: ten columns, keys like UUIDs, a tenth of them changed."""
+"""The input rows: ten columns, keys like UUIDs, and batches of changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CITIES = 200
 
 
 def trips(first: int, rows: int, *, ts: int, seed: int) -> pa.Table:
-    """Return rows with the keys `first` and on, all with the event time `ts` and a bit."""
+    """Return rows with keys from `first`, and event times slightly above `ts`."""
     chance = np.random.default_rng(seed)
     numbers = np.arange(first, first + rows, dtype=np.int64)
     return pa.table(
@@ -33,7 +33,7 @@ def trips(first: int, rows: int, *, ts: int, seed: int) -> pa.Table:
 
 
 def write_inputs(folder: Path, rows: int) -> None:
-    """Write the table's rows and the batches to upsert: 80 % updates, 20 % inserts each."""
+    """Write the rows of the table and the batches to upsert: 80 % updates, 20 % inserts."""
     folder.mkdir(parents=True, exist_ok=True)
     base = folder / "base"
     base.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def write_inputs(folder: Path, rows: int) -> None:
 
 
 def _uuids(numbers: np.ndarray) -> pa.Array:
-    # Spread over the whole range, so that keys of neighbours are not neighbours in a file.
+    # Spread over the whole range, so that consecutive rows do not have consecutive keys.
     mixed = (numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
     text = pa.array(mixed).cast(pa.string())
     plain = pc.replace_substring(text, "-", "f")

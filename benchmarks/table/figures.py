@@ -1,4 +1,4 @@
-"""What one way of writing or reading a large table took."""
+"""The figures of writing or reading a large table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableFigure:
-    """Wall times in seconds, and the CPU seconds of everything that took part."""
+    """Wall times in seconds, and the CPU seconds of all processes."""
 
     what: str
     best_s: float
@@ -19,7 +19,7 @@ class TableFigure:
 
 
 def measure() -> list[TableFigure]:
-    """Run the Spark contest in a process of its own, since it starts a JVM."""
+    """Run the Spark comparison in a separate process, because it starts a JVM."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.table.spark"],
         check=True,

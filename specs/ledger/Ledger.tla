@@ -4,11 +4,11 @@
 (* like T4 are the invariants of docs/reliability.md.                      *)
 (*                                                                         *)
 (* Every step is one access to the store, so a process may stop between    *)
-(* any two of them, for ever or until everybody took it for dead: whether  *)
-(* a heartbeat is fresh is nobody's to know, any process may judge any     *)
-(* other dead at any time. Wall clocks read anything in Clocks, anew at    *)
-(* each reading. An append is a request that lands at any later time, or   *)
-(* never, and its reply may be lost or lie about a success (412).          *)
+(* any two of them, for ever or until others treat it as dead. Heartbeats  *)
+(* are not modelled: any process may consider any other dead at any time.  *)
+(* Each read of a wall clock returns any value in Clocks. An append is a   *)
+(* request that lands at any later time, or never, and its reply may be    *)
+(* lost, or report a success as a refusal (412).                           *)
 (*                                                                         *)
 (* Data: a slice of a file group maps keys to the sequence of the writers  *)
 (* whose updates it contains. An update is lost when one is missing there. *)
@@ -17,7 +17,7 @@ EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS
     Writers,        \* model values
-    Keys,           \* those in OldKeys lie in HomeGroup from the start
+    Keys,           \* those in OldKeys are in HomeGroup from the start
     OldKeys, Groups, HomeGroup,
     Scene,          \* who does what: see Jobs
     A, B, C,        \* the writers of a scene, by name
@@ -25,21 +25,21 @@ CONSTANTS
     MaxEntries,
     MaxFaults,      \* lost requests, lost replies, late requests, false refusals
     Crashes,        \* liveness only: for safety a crash is a pause that never ends
-    UseLock,        \* a configured lock is taken around judging and appending
+    UseLock,        \* a configured lock is held during conflict check and append
     LockExpires,
-    Bugs            \* planted mistakes
+    Bugs            \* planted bugs
 
 VARIABLES
     obj,            \* ledger objects: number -> entry, or NoEntry
-    hist,           \* what was decided, in order; a witness, nobody reads it
-    ck,             \* the checkpoint: boundary b, and a fold that reaches beyond it, kept as the entries themselves
-    net,            \* appends under way
+    hist,           \* the decisions, in order; a witness that no process reads
+    ck,             \* the checkpoint: boundary b, and a state beyond it, kept as its entries
+    net,            \* appends in flight
     hb,             \* heartbeat objects, with the requested and inflight files of their instants
     files,          \* data files: instant, attempt, file group
     pub,            \* completed instants on the active timeline, by entry number
-    gone,           \* those the archive has taken off it
-    lock,           \* the courtesy lock: holder and last token
-    acked,          \* what callers were told is committed
+    gone,           \* those removed by the archive
+    lock,           \* the advisory lock: holder and last token
+    acked,          \* commits acknowledged to callers
     faults, crashed, p
 
 vars == <<obj, hist, ck, net, hb, files, pub, gone, lock, acked, faults, crashed, p>>
@@ -80,7 +80,7 @@ Jobs(w) ==
 JobOf(w) == IF p[w].job <= Len(Jobs(w)) THEN Jobs(w)[p[w].job] ELSE Other("end")
 
 -----------------------------------------------------------------------------
-(* The fold. Entries: plan, claim, commit, rollback *)
+(* The state. Entries: plan, claim, commit, rollback *)
 
 NoContent == [g \in {} |-> <<>>]
 
@@ -88,7 +88,7 @@ Entry(kind, w, job, t, att, time, base, c, ins, tok) ==
     [kind |-> kind, w |-> w, job |-> job, t |-> t, att |-> att, time |-> time, base |-> base, c |-> c, ins |-> ins,
      tok |-> tok, before |-> <<>>]
 
-\* The nonce of an entry, and whether one names the last of a view as the one before it.
+\* The nonce of an entry, and whether an entry names the last one of a view as its predecessor.
 Nonce(e) == <<e.kind, e.w, e.job, e.t, e.time>>
 Before(view) == IF view = <<>> THEN <<>> ELSE Nonce(view[Len(view)])
 Follows(view, e) == e.before = Before(view) \/ Bug("NoChain")
@@ -103,7 +103,7 @@ Committed(view, t) == Are(view, "commit", t) # {}
 RolledBack(view, t) == Are(view, "rollback", t) # {}
 Decided(view, t) == Committed(view, t) \/ RolledBack(view, t)
 
-\* Nobody overtakes: the last claim of a plan is the one that counts.
+\* Only the last claim of a plan is valid.
 LastClaim(view, t) ==
     LET is == Are(view, "claim", t) IN IF is = {} THEN NoEntry
                                        ELSE view[MaxOf(is)]
@@ -122,17 +122,17 @@ NewContent(view, w, f) ==
             LET old == Content(view, g)[k]
             IN  IF k \in DOMAIN f /\ f[k] = g THEN Append(IF old = Nil THEN <<>> ELSE old, w) ELSE old]]
 
-\* What was committed since the base and meets this commit: a file group of both, or a new key of both.
+\* A commit since the base conflicts: both have a file group, or a new key, in common.
 Conflict(view, e) ==
     \E i \in (e.base + 1)..Len(view) :
         /\ view[i].kind = "commit"
         /\ \/ DOMAIN view[i].c \cap DOMAIN e.c # {}
            \/ ~Bug("NoKeyFilter") /\ view[i].ins \cap e.ins # {}
 
-\* T9: a holder whose lock was taken has a smaller token than the taker that committed.
+\* T9: a holder that lost its lock has a smaller token than the next holder that committed.
 TokenOf(view) == IF view = <<>> THEN 0 ELSE MaxOf({view[i].tok : i \in 1..Len(view)})
 
-Lawful(view, e) ==
+Valid(view, e) ==
     CASE e.kind = "commit" ->
             /\ ~Decided(view, e.t)
             /\ ~Conflict(view, e)
@@ -143,7 +143,7 @@ Lawful(view, e) ==
       [] e.kind = "rollback" -> ~Decided(view, e.t)
       [] e.kind = "boundary" -> TRUE
       [] e.kind = "plan" -> /\ ~Decided(view, e.t)
-                            /\ Bug("PlanUnjudged") \/ \A i \in Touching(view, HomeGroup) : i <= e.base
+                            /\ Bug("PlanUnchecked") \/ \A i \in Touching(view, HomeGroup) : i <= e.base
                             /\ \A i \in 1..Len(view) : view[i].kind = "plan" => Decided(view, view[i].t)
       [] e.kind = "claim" -> ~Decided(view, e.t) /\ e.att = LastClaim(view, e.t).att + 1
 
@@ -162,7 +162,7 @@ Init ==
     /\ lock = [by |-> None, tok |-> 0]
     /\ faults = 0 /\ crashed = {}
     /\ IF Scene \notin {"ghost", "stray"} THEN hb = {} /\ files = {} /\ p = [w \in Writers |-> Idle(1)]
-       ELSE \* One or two writers have written on top of an empty ledger, and stand still before they commit.
+       ELSE \* One or two writers have written on top of an empty ledger, and pause before they commit.
             LET at(w) == IF w = B THEN 1 ELSE 2
                 route(w) == [k \in Jobs(w)[1].keys |-> IF k \in OldKeys THEN HomeGroup ELSE CHOOSE g \in Groups : g # HomeGroup]
                 made(w) == NewContent(<<>>, w, route(w))
@@ -171,27 +171,27 @@ Init ==
                 /\ files = UNION {{<<at(w), 0, g>> : g \in DOMAIN made(w)} : w \in stalled}
                 /\ p = [w \in Writers |->
                             IF w \notin stalled THEN Idle(1)
-                            ELSE [Idle(1) EXCEPT !.next = "judge", !.t = at(w), !.c = made(w),
+                            ELSE [Idle(1) EXCEPT !.next = "validate", !.t = at(w), !.c = made(w),
                                                  !.ins = {k \in Jobs(w)[1].keys : k \notin OldKeys}]]
 
 Set(w, r) == p' = [p EXCEPT ![w] = r]
 Go(w, r, pc) == Set(w, [r EXCEPT !.pc = pc])
 Reread(r, next) == [r EXCEPT !.pc = "read", !.next = next]
 
-\* The end of a job keeps what a cache would keep: the view.
+\* The view stays cached after a job.
 End(w) ==
     LET job == p[w].job + 1
     IN  IF job > Len(Jobs(w)) THEN [Idle(job) EXCEPT !.pc = "done"]
         ELSE [Idle(job) EXCEPT !.view = p[w].view, !.from = p[w].from, !.kb = p[w].kb, !.kt = p[w].kt, !.pd = p[w].pd]
 
-\* A new try of the same job: from the ledger as it is now, under a new instant.
+\* A retry of the same job on the current ledger, under a new instant.
 Again(r) == [Reread(r, "help") EXCEPT !.t = 0, !.att = 0, !.base = 0, !.c = NoContent, !.ins = {}, !.e = NoEntry,
                                       !.n = 0, !.ans = None]
 
 -----------------------------------------------------------------------------
-(* Reading. Entries are walked to the first name that is absent or whose entry does not name the one before. A refresh *)
-(* then asks the checkpoint whether they can be believed: below the boundary a deleted name may have been created       *)
-(* again. Judging does without: the boundary lies below the newest entry, and that one names the true one before it.    *)
+(* Reading. Entries are read up to the first absent one, or the first one that does not name its predecessor. A        *)
+(* refresh then reads the checkpoint to validate them: below the boundary, a deleted entry may have been created again. *)
+(* The conflict check does not need this: the boundary is below the newest entry, which names its true predecessor.    *)
 
 BoundaryTime == IF ck.b = 0 THEN 0 ELSE ck.seq[ck.b].time
 
@@ -202,18 +202,18 @@ Walk(view) ==
         ELSE IF obj[n] = NoEntry \/ ~Follows(view, obj[n]) THEN view
         ELSE Walk(Append(view, obj[n]))
 
-\* Somebody's entry is next, but not after what was read: this process was left behind the boundary.
+\* The next entry does not follow what was read: this process lags behind the boundary.
 Strayed(view) == Len(view) < MaxEntries /\ obj[Len(view) + 1] # NoEntry /\ ~Follows(view, obj[Len(view) + 1])
 
 Read(w) ==
     LET r == p[w]
         v == Walk(r.view)
     IN  /\ r.pc = "read"
-        /\ \/ ~UseLock \/ r.next # "judge" \/ lock.by = w
-           \/ r.e # NoEntry       \* lost a race, and believes that it still holds the lock
-        /\ IF r.next # "judge" THEN Go(w, [r EXCEPT !.view = v], "confirm")
+        /\ \/ ~UseLock \/ r.next # "validate" \/ lock.by = w
+           \/ r.e # NoEntry       \* lost a race, and assumes that it still holds the lock
+        /\ IF r.next # "validate" THEN Go(w, [r EXCEPT !.view = v], "confirm")
            ELSE IF Strayed(v) THEN Go(w, r, "load")
-           ELSE Go(w, [r EXCEPT !.view = v], "judge")
+           ELSE Go(w, [r EXCEPT !.view = v], "validate")
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, pub, gone, lock, acked, faults, crashed>>
 
 Loaded(r) == [r EXCEPT !.view = ck.seq, !.from = Len(ck.seq), !.kb = Len(ck.seq), !.kt = BoundaryTime]
@@ -231,7 +231,7 @@ Confirm(w) ==
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, pub, gone, lock, acked, faults, crashed>>
 
 -----------------------------------------------------------------------------
-(* Publishing, in ledger order, for whoever left it undone *)
+(* Publishing, in ledger order, also for other processes *)
 
 Unpublished(w) ==
     LET r == p[w]
@@ -239,7 +239,7 @@ Unpublished(w) ==
 
 Mine(w) == {i \in Unpublished(w) : p[w].view[i].w = w}
 
-\* Where to go when nothing is left to publish.
+\* The next step when nothing is left to publish.
 Published(w) ==
     LET r == p[w]
     IN  IF r.next = "help" THEN Go(w, [r EXCEPT !.pd = Len(r.view)], "begin")
@@ -265,7 +265,7 @@ PubPut(w) ==
         /\ Go(w, r, "pubcheck")
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, gone, lock, acked, faults, crashed>>
 
-\* A name below the boundary was the archive's to delete: what was just created there again must go.
+\* The archive deletes keys below the boundary: one that was just created again must be deleted.
 PubCheck(w) ==
     LET r == p[w]
     IN  /\ r.pc = "pubcheck"
@@ -276,10 +276,10 @@ PubCheck(w) ==
 -----------------------------------------------------------------------------
 (* Begin *)
 
-\* Where each key of the write goes: to the group that has it, else to any.
+\* The group of each key of the write: the one that contains it, otherwise any.
 Routes(view, keys) == {f \in [keys -> Groups] : \A k \in keys : Homes(view, k) # {} => f[k] \in Homes(view, k)}
 
-\* The first free name from there on: a name that exists is refused, and the next one is tried.
+\* The first free time from there on: an existing one is refused, and the next one is tried.
 FreeFrom(t) == MinOf({u \in t..(t + Cardinality(hb)) : u \notin hb})
 
 Begin(w) ==
@@ -294,7 +294,7 @@ Begin(w) ==
                                  !.c = NewContent(r.view, w, f), !.ins = {k \in DOMAIN f : Homes(r.view, k) = {}}])
         /\ UNCHANGED <<obj, hist, ck, net, files, pub, gone, lock, acked, faults, crashed>>
 
-\* A name that was deleted can be created again: is this instant really new, and later than the boundary?
+\* A deleted key can be created again: is this instant really new, and later than the boundary?
 Recheck(w) ==
     LET r == p[w]
         stale == Decided(r.view, r.t) \/ r.t <= r.kt
@@ -308,14 +308,14 @@ WriteFiles(w) ==
     LET r == p[w]
     IN  /\ r.pc = "write"
         /\ files' = files \cup {<<r.t, r.att, g>> : g \in DOMAIN r.c}
-        /\ Set(w, Reread(r, "judge"))
+        /\ Set(w, Reread(r, "validate"))
         /\ UNCHANGED <<obj, hist, ck, net, hb, pub, gone, lock, acked, faults, crashed>>
 
 -----------------------------------------------------------------------------
-(* The rule: judge against everything below n, then win the create-if-absent of n *)
+(* The rule: validate against everything below n, then win the create-if-absent of n *)
 
 Send(w, r, e) ==
-    LET n == IF Bug("NoJudgedTail") /\ r.n # 0 THEN r.n + 1 ELSE Len(r.view) + 1
+    LET n == IF Bug("NoTailCheck") /\ r.n # 0 THEN r.n + 1 ELSE Len(r.view) + 1
         e1 == [e EXCEPT !.before = IF n = Len(r.view) + 1 THEN Before(r.view) ELSE Nonce(obj[n - 1])]
     IN  /\ n <= MaxEntries
         /\ net' = net \cup {[w |-> w, n |-> n, e |-> e1]}
@@ -330,21 +330,21 @@ Ack(w) == acked' = acked \cup {[w |-> w, job |-> p[w].job, t |-> p[w].t]}
 
 Unlock(w) == lock' = IF lock.by = w THEN [lock EXCEPT !.by = None] ELSE lock
 
-JudgeCommit(w) ==
+ValidateCommit(w) ==
     LET r == p[w]
-    IN  /\ r.pc = "judge" /\ (r.e = NoEntry \/ r.e.kind = "commit")
+    IN  /\ r.pc = "validate" /\ (r.e = NoEntry \/ r.e.kind = "commit")
         /\ IF Are(r.view, "commit", r.t) # {} /\ r.view[MaxOf(Are(r.view, "commit", r.t))].att = r.att
-           THEN \* It had landed, and was read back only now.
+           THEN \* It had landed, and was only read now.
                 /\ Ack(w) /\ Unlock(w) /\ Go(w, [r EXCEPT !.next = "end"], "help") /\ net' = net
            ELSE IF RolledBack(r.view, r.t)
            THEN Set(w, Again(r)) /\ Unlock(w) /\ UNCHANGED <<net, acked>>
            ELSE /\ acked' = acked
                 /\ \E wall \in Clocks :
                       LET e == CommitEntry(w, r, wall)
-                      IN  IF Lawful(r.view, e) THEN Send(w, r, e) /\ lock' = lock
+                      IN  IF Valid(r.view, e) THEN Send(w, r, e) /\ lock' = lock
                           ELSE IF r.att > 0
-                          THEN Set(w, End(w)) /\ Unlock(w) /\ net' = net     \* not our plan any more
-                          ELSE \* Overtaken: our own rollback first, then everything again on the new versions.
+                          THEN Set(w, End(w)) /\ Unlock(w) /\ net' = net     \* the plan was taken over
+                          ELSE \* Conflicted: roll back our write first, then retry on the new versions.
                                LET e2 == Entry("rollback", w, r.job, r.t, 0,
                                                Max(wall, Max(LastTime(r.view), r.t) + 1), 0, NoContent, {}, 0)
                                IN  IF Bug("ReuseInstant")
@@ -352,8 +352,8 @@ JudgeCommit(w) ==
                                    ELSE Send(w, r, e2) /\ Unlock(w)
         /\ UNCHANGED <<obj, hist, ck, hb, files, pub, gone, faults, crashed>>
 
-\* Rollback, plan and claim: a lost race is judged anew.
-JudgeOther(w) ==
+\* Rollback, plan and claim: validated again after a lost race.
+ValidateOther(w) ==
     LET r == p[w]
         time == Max(LastTime(r.view), r.e.t) + 1
         e == CASE r.e.kind = "claim" -> [r.e EXCEPT !.time = time, !.att = LastClaim(r.view, r.e.t).att + 1]
@@ -362,9 +362,9 @@ JudgeOther(w) ==
                [] OTHER -> [r.e EXCEPT !.time = time]
         own == \E i \in 1..Len(r.view) : r.view[i].kind = e.kind /\ r.view[i].w = w /\ r.view[i].job = r.job
                                          /\ r.view[i].t = r.e.t
-    IN  /\ r.pc = "judge" /\ r.e # NoEntry /\ r.e.kind # "commit"
+    IN  /\ r.pc = "validate" /\ r.e # NoEntry /\ r.e.kind # "commit"
         /\ IF own THEN Go(w, r, "landed") /\ net' = net
-           ELSE IF Lawful(r.view, e) THEN Send(w, r, e)
+           ELSE IF Valid(r.view, e) THEN Send(w, r, e)
            ELSE /\ net' = net
                 /\ IF JobOf(w).kind = "write"
                    THEN Set(w, IF Committed(r.view, r.t) THEN [r EXCEPT !.e = NoEntry] ELSE Again(r))
@@ -372,7 +372,7 @@ JudgeOther(w) ==
         /\ UNCHANGED <<obj, hist, ck, hb, files, pub, gone, lock, acked, faults, crashed>>
 
 -----------------------------------------------------------------------------
-(* Requests under way *)
+(* Requests in flight *)
 
 Awaits(w, m) == p[w].pc = "await" /\ p[w].e = m.e /\ p[w].n = m.n /\ p[w].ans = None
 
@@ -393,13 +393,13 @@ Land(m) ==
                \/ Awaits(m.w, m) /\ Fault /\ Answer(m, "unclear")
     /\ UNCHANGED <<ck, hb, files, pub, gone, lock, acked, crashed>>
 
-\* Lost on the way, or only late: the writer cannot tell.
+\* Lost or only late: the writer does not know.
 Late(m) ==
     /\ Awaits(m.w, m) /\ Fault /\ Answer(m, "unclear")
     /\ net' \in {net, net \ {m}}
     /\ UNCHANGED <<obj, hist, ck, hb, files, pub, gone, lock, acked, crashed>>
 
-NotLanded(r) == [Reread(r, "judge") EXCEPT !.ans = None]
+NotLanded(r) == [Reread(r, "validate") EXCEPT !.ans = None]
 
 Resolve(w) ==
     LET r == p[w]
@@ -408,17 +408,17 @@ Resolve(w) ==
         /\ IF r.ans = "landed" \/ (Bug("RefusedIsLanded") /\ r.ans = "refused") \/ (obj[r.n] = r.e /\ ~Bug("NoReadback"))
            THEN Go(w, [r EXCEPT !.ans = None], "landed") /\ UNCHANGED <<net, files>>
            ELSE IF Bug("NoReadback") /\ r.e.kind = "commit"
-           THEN \* "It failed": clean up and try again.
+           THEN \* Reported as failed: clean up and try again.
                 /\ files' = {f \in files : f[1] # r.t}
                 /\ Set(w, Again(r)) /\ net' = net
            ELSE IF obj[r.n] = NoEntry /\ r.ans = "unclear"
            THEN net' = net \cup {m} /\ Set(w, [r EXCEPT !.ans = None]) /\ files' = files
-           ELSE IF Bug("NoJudgedTail") /\ r.e.kind = "commit"
+           ELSE IF Bug("NoTailCheck") /\ r.e.kind = "commit"
            THEN Send(w, r, r.e) /\ files' = files
            ELSE Set(w, NotLanded(r)) /\ UNCHANGED <<net, files>>
         /\ UNCHANGED <<obj, hist, ck, hb, pub, gone, lock, acked, faults, crashed>>
 
-\* A name at or below the boundary is void. What became of the write then stands in the checkpoint.
+\* An entry at or below the boundary is invalid. The checkpoint then has the outcome of the write.
 Landed(w) ==
     LET r == p[w]
     IN  /\ r.pc = "landed"
@@ -438,7 +438,7 @@ Landed(w) ==
 -----------------------------------------------------------------------------
 (* Rollback *)
 
-\* A janitor takes some instant for dead; or finds nothing to do.
+\* Recovery considers some instant dead, or finds nothing to do.
 Suspect(w) ==
     LET r == p[w]
     IN  /\ r.pc = "begin" /\ JobOf(w).kind = "rollback"
@@ -446,7 +446,7 @@ Suspect(w) ==
            \/ \E t \in hb :
                  /\ ~Decided(r.view, t)
                  /\ IF Bug("RollbackWithoutEntry") THEN Go(w, [r EXCEPT !.tgt = t], "sweep")
-                    ELSE Go(w, [r EXCEPT !.e = Entry("rollback", w, r.job, t, 0, 0, 0, NoContent, {}, 0)], "judge")
+                    ELSE Go(w, [r EXCEPT !.e = Entry("rollback", w, r.job, t, 0, 0, 0, NoContent, {}, 0)], "validate")
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, pub, gone, lock, acked, faults, crashed>>
 
 Sweep(w) ==
@@ -458,26 +458,26 @@ Sweep(w) ==
         /\ UNCHANGED <<obj, hist, ck, net, pub, gone, lock, acked, faults, crashed>>
 
 -----------------------------------------------------------------------------
-(* Archive: checkpoint by If-Match, then deletion. What is deleted from the timeline starts no instant that still runs. *)
+(* Archive: checkpoint by If-Match, then deletion. The timeline is not trimmed past a running instant.                 *)
 
-Folded(e) ==
-    IF Bug("ForgetVoid") /\ e.kind = "rollback" THEN [e EXCEPT !.kind = "forgotten"]
-    ELSE IF Bug("ForgetCommitted") /\ e.kind = "commit" THEN [e EXCEPT !.t = 0]
+Checkpointed(e) ==
+    IF Bug("ForgetRollbacks") /\ e.kind = "rollback" THEN [e EXCEPT !.kind = "forgotten"]
+    ELSE IF Bug("ForgetCommits") /\ e.kind = "commit" THEN [e EXCEPT !.t = 0]
     ELSE e
 
-CkOf(r) == [b |-> r.tgt, seq |-> [i \in 1..Len(r.view) |-> Folded(r.view[i])]]
+CkOf(r) == [b |-> r.tgt, seq |-> [i \in 1..Len(r.view) |-> Checkpointed(r.view[i])]]
 
 Erased(b) == [n \in 1..MaxEntries |-> IF n <= b THEN NoEntry ELSE obj[n]]
 
-\* Everything read is published by now. The boundary entry lies above what it lets go.
+\* Everything read is published by now. The boundary entry is above the entries it releases.
 Archive(w) ==
     LET r == p[w]
     IN  /\ r.pc = "begin" /\ JobOf(w).kind = "archive"
         /\ IF Len(r.view) = 0 THEN Set(w, End(w))
-           ELSE Go(w, [r EXCEPT !.e = Entry("boundary", w, r.job, 0, 0, 0, Len(r.view), NoContent, {}, 0)], "judge")
+           ELSE Go(w, [r EXCEPT !.e = Entry("boundary", w, r.job, 0, 0, 0, Len(r.view), NoContent, {}, 0)], "validate")
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, pub, gone, lock, acked, faults, crashed>>
 
-\* Replaced by If-Match, with what was published only.
+\* Replaced by If-Match, with published entries only.
 Checkpoint(w) ==
     LET r == p[w]
         new == CkOf([r EXCEPT !.view = SubSeq(@, 1, r.tgt + 1)])
@@ -500,7 +500,7 @@ Trim(w) ==
         is == {i \in 1..r.tgt : r.view[i].kind = "commit"}
         pending == {t \in hb : ~Decided(r.view, t)}
         may == {i \in is : i # MaxOf(is) /\ \A j \in is : j <= i => \A t \in pending : Bug("TrimPending") \/ r.view[j].t < t}
-        \* What remains must start before everything that still runs.
+        \* What remains must start before every running instant.
         ok(i) == \A t \in pending : Bug("TrimPending") \/ \E j \in is : j > i /\ r.view[j].t < t
         go == {i \in may : ok(i)}
     IN  /\ r.pc = "trim"
@@ -510,16 +510,16 @@ Trim(w) ==
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, lock, acked, faults, crashed>>
 
 -----------------------------------------------------------------------------
-(* Table services: a plan is on the ledger; who claimed it last may commit it *)
+(* Table services: a plan is in the ledger; the last claim may commit it *)
 
-\* A plan's instant is reserved by name like that of every write: a writer may have taken that time already.
+\* The time of a plan is reserved like that of every write: a writer may have taken it already.
 Schedule(w) ==
     LET r == p[w]
         least == LastTime(r.view) + 1
         t == IF Bug("PlanUnreserved") THEN least ELSE FreeFrom(least)
     IN  /\ r.pc = "begin" /\ JobOf(w).kind = "plan"
         /\ hb' = IF Bug("PlanUnreserved") THEN hb ELSE hb \cup {t}
-        /\ Go(w, [Reread(r, "judge") EXCEPT !.e = Entry("plan", w, r.job, t, 0, 0, Len(r.view), NoContent, {}, 0)],
+        /\ Go(w, [Reread(r, "validate") EXCEPT !.e = Entry("plan", w, r.job, t, 0, 0, Len(r.view), NoContent, {}, 0)],
               "read")
         /\ UNCHANGED <<obj, hist, ck, net, files, pub, gone, lock, acked, faults, crashed>>
 
@@ -530,14 +530,14 @@ Claim(w) ==
     IN  /\ r.pc = "begin" /\ JobOf(w).kind = "exec"
         /\ IF Pending(r.view) = {} THEN Set(w, End(w))
            ELSE Go(w, [r EXCEPT !.e = Entry("claim", w, r.job, r.view[MaxOf(Pending(r.view))].t, 0, 0, 0, NoContent, {}, 0)],
-                   "judge")
+                   "validate")
         /\ UNCHANGED <<obj, hist, ck, net, hb, files, pub, gone, lock, acked, faults, crashed>>
 
-\* What earlier attempts left is swept; their names are not ours, so a late one can do no harm to ours.
+\* Files of earlier attempts are deleted; their names differ, so a late one cannot affect ours.
 Takeover(w) ==
     LET r == p[w]
         plan == MaxOf(Are(r.view, "plan", r.t))
-        \* Judged against what came after the plan; the slice is what it was then.
+        \* Validated against what came after the plan; the slice is as of then.
         before == SubSeq(r.view, 1, plan)
     IN  /\ r.pc = "takeover"
         /\ files' = {f \in files : f[1] # r.t \/ f[2] >= r.att}
@@ -545,11 +545,11 @@ Takeover(w) ==
         /\ UNCHANGED <<obj, hist, ck, net, hb, pub, gone, lock, acked, faults, crashed>>
 
 -----------------------------------------------------------------------------
-(* The courtesy lock: a lease that runs out while its holder sleeps *)
+(* The advisory lock: a lease that expires while its holder is paused *)
 
 Lock(w) ==
     /\ UseLock /\ lock.by = None /\ lock.tok < MaxEntries
-    /\ p[w].pc = "read" /\ p[w].next = "judge"
+    /\ p[w].pc = "read" /\ p[w].next = "validate"
     /\ lock' = [by |-> w, tok |-> lock.tok + 1]
     /\ p' = [p EXCEPT ![w].tok = lock.tok + 1]
     /\ UNCHANGED <<obj, hist, ck, net, hb, files, pub, gone, acked, faults, crashed>>
@@ -570,24 +570,24 @@ Step(w) ==
     /\ \/ Lock(w) \/ Read(w) \/ Load(w) \/ Confirm(w)
        \/ PubPick(w) \/ PubPut(w) \/ PubCheck(w)
        \/ Begin(w) \/ Recheck(w) \/ WriteFiles(w)
-       \/ JudgeCommit(w) \/ JudgeOther(w) \/ Resolve(w) \/ Landed(w)
+       \/ ValidateCommit(w) \/ ValidateOther(w) \/ Resolve(w) \/ Landed(w)
        \/ Suspect(w) \/ Sweep(w)
        \/ Archive(w) \/ Checkpoint(w) \/ Forget(w) \/ Trim(w)
        \/ Schedule(w) \/ Claim(w) \/ Takeover(w)
 
-\* Steps that look at nothing but the process's own record. What others do meanwhile can as well come before or after, so
-\* these go first and the search has fewer orders to try.
+\* Steps that depend only on the process's own state. They commute with the steps of other processes, so they are taken
+\* first, which reduces the number of orders to search.
 Local(w) ==
     /\ w \notin crashed
-    /\ \/ p[w].pc = "judge" /\ Len(p[w].view) < MaxEntries
+    /\ \/ p[w].pc = "validate" /\ Len(p[w].view) < MaxEntries
        \/ p[w].pc = "recheck"
        \/ p[w].pc = "help" /\ p[w].next = "help"
        \/ p[w].pc = "await" /\ p[w].ans = "landed"
 
-Hurried == {w \in Writers : Local(w)}
+Prioritized == {w \in Writers : Local(w)}
 
 Next ==
-    IF Hurried # {} THEN \E w \in Hurried : Step(w)
+    IF Prioritized # {} THEN \E w \in Prioritized : Step(w)
     ELSE \/ \E w \in Writers : Step(w) \/ Crash(w)
          \/ \E m \in net : Land(m) \/ Late(m)
          \/ Expire
@@ -620,7 +620,7 @@ OneDecision ==
     \A i, j \in 1..Len(hist) :
         i < j /\ hist[i].kind \in {"commit", "rollback"} /\ hist[j].kind \in {"commit", "rollback"} => hist[i].t # hist[j].t
 
-\* What the updates to a key should have come to: the writers, in ledger order.
+\* The expected updates of a key: the writers, in ledger order.
 Expected(k) ==
     LET is == {i \in Writes : k \in Jobs(hist[i].w)[hist[i].job].keys}
         RECURSIVE Seq_(_)
@@ -633,11 +633,11 @@ NoLostUpdate ==
 
 NoKeyTwice == \A k \in Keys : Cardinality(Homes(hist, k)) <= 1
 
-\* Hudi takes the version with the latest request time; it must be the last in ledger order.
+\* Hudi reads the version with the latest request time; it must be the last in ledger order.
 RequestOrder ==
     \A i, j \in Commits : i < j /\ DOMAIN hist[i].c \cap DOMAIN hist[j].c # {} => hist[i].t < hist[j].t
 
-\* T5: what was acknowledged is decided, and each job is committed once.
+\* T5: an acknowledged commit is in the ledger, and each job is committed once.
 Durable ==
     /\ \A a \in acked : \E i \in Commits : hist[i].t = a.t /\ hist[i].w = a.w /\ hist[i].job = a.job
     /\ \A i, j \in Writes : i # j => <<hist[i].w, hist[i].job>> # <<hist[j].w, hist[j].job>>
@@ -648,9 +648,9 @@ TokenOrder == \A i, j \in Commits : i < j => hist[i].tok <= hist[j].tok
 \* T10: checkpoint and entries are the whole history at every step.
 RECURSIVE Above(_)
 Above(n) == IF n > MaxEntries THEN <<>> ELSE IF obj[n] = NoEntry THEN <<>> ELSE <<obj[n]>> \o Above(n + 1)
-WholeHistory == Bug("ForgetVoid") \/ Bug("ForgetCommitted") \/ ck.seq \o Above(Len(ck.seq) + 1) = hist
+WholeHistory == Bug("ForgetRollbacks") \/ Bug("ForgetCommits") \/ ck.seq \o Above(Len(ck.seq) + 1) = hist
 
-\* What a refresh has confirmed, and what a commit was appended to, is what happened.
+\* Views confirmed by a refresh, and those that commits were appended to, match the history.
 TrueViews ==
     \A w \in Writers : p[w].pc \in {"help", "begin", "recheck"} =>
         Len(p[w].view) <= Len(hist) /\ p[w].view = SubSeq(hist, 1, Len(p[w].view))
@@ -658,21 +658,21 @@ TrueViews ==
 \* Atomic, in ledger order: readers see a prefix of the commits.
 PrefixVisible == \A i \in pub : \A j \in Commits : j < i => j \in pub \/ j \in gone
 
-\* T3: a name behind the boundary is back on the timeline only under the eyes of who put it there.
+\* T3: a key below the boundary is on the timeline again only until its publisher deletes it.
 NoneResurrected == \A i \in pub \cap gone : \E w \in Writers : p[w].pc = "pubcheck" /\ p[w].tgt = i
 
 \* T12
 FilesExist == \A i \in Commits : \A g \in DOMAIN hist[i].c : <<hist[i].t, hist[i].att, g>> \in files
 
-\* Archived commits are known to readers only by being older than the first on the timeline. Then nothing else may be:
-\* no write that still runs (for Hudi's readers and ours), and nothing rolled back (ours, which know the checkpoint).
+\* Readers treat an instant that is older than the first one on the timeline as archived and committed. So no running
+\* write may be older (for Hudi's readers and ours), and no rolled back one (for ours, which read the checkpoint).
 FirstActive == IF gone = {} \/ pub = {} THEN 0 ELSE MinOf({hist[i].t : i \in pub})
 Known == ck.seq \o Above(Len(ck.seq) + 1)
 OnlyCommittedShows ==
     \A f \in files : f[1] < FirstActive => Committed(hist, f[1]) \/ RolledBack(Known, f[1])
 
 -----------------------------------------------------------------------------
-(* Liveness: whoever lives ends its jobs, and what was committed gets published *)
+(* Liveness: live processes finish their jobs, and commits are published *)
 
 Fair ==
     /\ \A w \in Writers : WF_vars(Step(w))
@@ -684,6 +684,6 @@ Finished == \A w \in Writers : w \in crashed \/ p[w].pc = "done"
 
 EverybodyServed == <>[]Finished
 
-\* Also where a commit that lies below was left by a writer that crashed.
+\* Also if an earlier commit was left by a writer that crashed.
 AllPublished == <>[](\A i \in Commits : hist[i].w \notin crashed => i \in pub)
 =============================================================================

@@ -3,10 +3,10 @@
 (* The lock of docs/protocol/lock.md: lease, clock skew, lost replies.     *)
 (* Names like P16 and L4 are the sentences and invariants of that file.    *)
 (*                                                                         *)
-(* Time is one global integer. A wall clock reads now .. now + Skew, anew  *)
-(* at every reading, so two clocks differ by at most Skew and may jump     *)
-(* inside that band. A client that pauses takes no step; time passes. A    *)
-(* request is a message that lands at any later moment, or never.          *)
+(* Time is one global integer. Each read of a wall clock returns any value *)
+(* in now .. now + Skew, so two clocks differ by at most Skew and may jump *)
+(* within that band. A paused client takes no step while time passes. A    *)
+(* request is a message that lands at any later time, or never.            *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
@@ -15,29 +15,29 @@ CONSTANTS
     Validity,       \* of a grant or renewal
     Drift, Grace,   \* P10
     Margin,         \* P9
-    Slip,           \* how much longer a lease lasts on the holder's own monotonic clock
-    Skew,           \* how far two wall clocks really differ: at most Drift, or the run breaks the bound
+    Slip,           \* how much longer a lease lasts on the holder's monotonic clock
+    Skew,           \* the actual difference of two wall clocks; the protocol requires at most Drift
     RangeSize,      \* P5
     MaxTime, MaxWrites, MaxCeiling,     \* bounds: time, writes of each client, ranges
-    Rounds,         \* grants each client asks for
-    JavaWrites,     \* writes of a client that knows three fields only
+    Rounds,         \* the number of grants that each client requests
+    JavaWrites,     \* writes of a client that knows only three fields
     Deletes,        \* deletions of the lock object by an operator
-    Duplicates,     \* whether a create that landed may land again once the object is gone
+    Duplicates,     \* whether a create that landed may land again after the object was deleted
     Crashes,
-    FaultyWrites,   \* of each client's writes, how many may meet a lost request, a lost reply or a false 412
+    FaultyWrites,   \* how many writes of each client may have a lost request, a lost reply or a false 412
     Effects,        \* whether holders write to the fenced resource
-    ConfirmAll,     \* P7 for every range instead of for created records
-    Bugs            \* planted mistakes, by name
+    ConfirmAll,     \* P7 for every range instead of only for created records
+    Bugs            \* planted bugs, by name
 
 VARIABLES
     now,
     store,      \* the lock object, or Absent
     ceiling,    \* the counter object
-    net,        \* requests sent and neither landed nor lost
-    cl,         \* what each client knows
+    net,        \* requests in flight
+    cl,         \* the state of each client
     res,        \* the fenced resource: largest and last accepted token
-    hist,       \* acquire writes in the order they landed
-    used        \* how much of each bounded disturbance happened
+    hist,       \* acquire writes in the order in which they landed
+    used        \* the number of faults of each bounded kind
 
 vars == <<now, store, ceiling, net, cl, res, hist, used>>
 
@@ -48,21 +48,21 @@ NoPrev == [ver |-> NoVer, ow |-> "none", tk |-> 0, rel |-> TRUE]
 Absent == [op |-> "absent", ver |-> NoVer, ow |-> "none", tk |-> 0, ceil |-> 0, rel |-> TRUE,
            vu |-> 0, prev |-> NoPrev]
 
-\* P4: what a write says of the record it replaces.
+\* P4: the description of the replaced record in a write.
 Prev(r) == [ver |-> r.ver, ow |-> r.ow, tk |-> r.tk, rel |-> r.rel]
 
-\* P3: the nonce <<client, n>> names the write, so it also serves as the version.
+\* P3: the nonce <<client, n>> identifies the write, so it is also the version.
 Rec(op, c, n, tk, ceil, rel, vu, base) ==
     [op |-> op, ver |-> <<c, n>>, ow |-> c, tk |-> tk, ceil |-> ceil, rel |-> rel, vu |-> vu,
      prev |-> Prev(base)]
 
-\* `base` is the record a write replaces: read (P14), cached (P12), or our own last one.
+\* `base` is the record that a write replaces: read (P14), cached (P12), or the client's own last one.
 Idle == [pc |-> "idle", aw |-> 0, ans |-> "none", tk |-> 0, rng |-> 0, how |-> "none", dl |-> 0, pdl |-> 0,
          base |-> Absent, rl |-> FALSE]
 
 Fixed(r) == [n |-> r.n, cache |-> r.cache, eff |-> r.eff, lie |-> r.lie, done |-> r.done]
 
-\* The attempt or the holding is over; what stays is the write count, the cache, the effect in flight.
+\* The attempt or the holding has ended; the write count, the cache and the effect in flight remain.
 End(r) == Idle @@ Fixed(r)
 
 Init ==
@@ -75,13 +75,13 @@ Init ==
 -----------------------------------------------------------------------------
 (* Time, P8 to P11 *)
 
-\* Only the extremes of the clock band matter: vu is compared, never added to anything.
+\* Only the extremes of the clock band matter: vu is only compared.
 WallAtSend == {now, now + Skew}
 
-\* A slower monotonic clock holds longer; the slowest covers the others.
+\* A slower monotonic clock holds longer; the slowest one covers the others.
 DeadlineAt(t) == t + Validity - Margin + Slip
 
-\* The fastest wall clock; a slower one is a taker that does not step yet.
+\* The fastest wall clock; a contender with a slower one takes no step yet.
 Dead(r) == IF Bug("NoDrift") THEN now + Skew > r.vu + Grace
                              ELSE now + Skew > r.vu + Drift + Grace
 
@@ -92,9 +92,9 @@ CanWrite(c) == cl[c].n < MaxWrites
 Live(c) == cl[c].pc # "crashed"
 
 -----------------------------------------------------------------------------
-(* The wire *)
+(* The network *)
 
-\* A request that nobody awaits and whose version is gone can have no effect: it is dropped at once.
+\* A request that no client awaits and whose version no longer exists has no effect: it is dropped at once.
 Useful(m, s, k) ==
     \/ k[m.c].aw = m.rec.ver[2] /\ k[m.c].ans = "none"
     \/ m.cond = s.ver
@@ -103,7 +103,7 @@ Useful(m, s, k) ==
     \/ m.rec.op = "release" /\ Bug("BareRelease")
     \/ m.rec.op = "acquire" /\ Bug("BareTakeover")
 
-Settle(msgs, s, k) == {m \in msgs : Useful(m, s, k)}
+DropUseless(msgs, s, k) == {m \in msgs : Useful(m, s, k)}
 
 Msg(c, cond, rec) == [c |-> c, cond |-> cond, rec |-> rec]
 
@@ -112,7 +112,7 @@ Matches(m) ==
     \/ m.rec.op = "release" /\ Bug("BareRelease")
     \/ m.rec.op = "acquire" /\ Bug("BareTakeover")
 
-\* Landed acquire writes that may still become a grant, and grants. Leading grants in order shrink to the last.
+\* Landed acquire writes that may still become a grant, and grants. Of leading grants in order, only the last is kept.
 RECURSIVE Shrink(_)
 Shrink(h) == IF Len(h) >= 2 /\ h[1].ok /\ h[2].ok /\ h[1].tk < h[2].tk THEN Shrink(Tail(h)) ELSE h
 
@@ -128,7 +128,7 @@ Land(m) ==
         store1 == IF hit THEN m.rec ELSE store
     IN  \E answer \in IF ~awaited THEN {r.ans}
                       ELSE IF ~hit THEN {"refused"}
-                      \* A retry below us meets its own success and is refused (412).
+                      \* A retry by a lower layer is refused (412) because of its own success.
                       ELSE IF n <= FaultyWrites THEN {"ok", "refused"} ELSE {"ok"} :
             LET r1 == [r EXCEPT !.ans = answer,
                                 !.rl = @ \/ (hit /\ r.pc = "releasing" /\ m.rec.op = "release" /\ m.rec.tk = r.tk)]
@@ -136,17 +136,17 @@ Land(m) ==
             IN  /\ hit \/ awaited
                 /\ store' = store1
                 /\ cl' = cl1
-                /\ net' = Settle(IF hit /\ Duplicates /\ m.cond = NoVer THEN net ELSE net \ {m}, store1, cl1)
+                /\ net' = DropUseless(IF hit /\ Duplicates /\ m.cond = NoVer THEN net ELSE net \ {m}, store1, cl1)
                 /\ hist' = IF hit /\ acquires
                            THEN Append(hist, [c |-> c, n |-> n, tk |-> m.rec.tk, ok |-> FALSE]) ELSE hist
                 /\ UNCHANGED <<now, ceiling, res, used>>
 
-\* One client step that sends `msgs`, leaves itself as r1 and the history as h1.
+\* One client step that sends `msgs`, with the new state r1 and the new history h1.
 Step(c, r1, msgs, h1) ==
     LET cl1 == [cl EXCEPT ![c] = r1]
-    IN  cl' = cl1 /\ net' = Settle(net \cup msgs, store, cl1) /\ hist' = h1
+    IN  cl' = cl1 /\ net' = DropUseless(net \cup msgs, store, cl1) /\ hist' = h1
 
-\* P15, P16, P23: a record that is ours and must not be is released, without waiting for the answer.
+\* P15, P16, P23: an own record that must not be held is released, without waiting for the reply.
 Undo(c, r1, rec) ==
     LET n == r1.n + 1
     IN  IF CanWrite(c)
@@ -159,13 +159,13 @@ Unclear(c) == cl[c].aw <= FaultyWrites /\ cl[c].ans # "refused"
 -----------------------------------------------------------------------------
 (* Acquire, P12 to P18 *)
 
-\* How the token was come by: inherited from the record, or first of a new range over an absent or a present record.
+\* The origin of the token: inherited from the record, or the first of a new range over an absent or an existing record.
 Fresh(base) == IF base.ver = NoVer THEN "created" ELSE "matched"
 
 MustConfirm(how) == ~Bug("NoRecheck") /\ (how = "created" \/ (how = "matched" /\ ConfirmAll))
 
-\* A new range is handed on by the holder's next write, after the grant counted. Said at once, an acquire write that
-\* never counts (P7, P15, P16) would pass its range on to a taker that checks nothing.
+\* A new range is published by the holder's next write, after the grant. If the acquire write published it, a write that
+\* never becomes a grant (P7, P15, P16) would pass its range on to a contender that checks nothing.
 CeilingSaid(how, rng) == IF how = "inherited" \/ Bug("CeilingAtOnce") THEN rng ELSE 0
 
 NextToken(base) == base.tk + 1
@@ -195,7 +195,7 @@ Acquire(c) ==
        ELSE Dead(store) /\ Proceed(c, store)                                     \* P13
     /\ UNCHANGED <<now, store, ceiling, res, used>>
 
-\* Reading and replacing the counter is one step: a conditional write that fails is read and tried again.
+\* Reading and replacing the counter is one step: after a failed conditional write, it is read and written again.
 TakeRange(c) ==
     /\ cl[c].pc = "range" /\ CanWrite(c)
     /\ \/ /\ ceiling + RangeSize <= MaxCeiling
@@ -206,7 +206,7 @@ TakeRange(c) ==
           /\ SendAcquire(c, cl[c].base, ceiling - RangeSize + 1, ceiling, Fresh(cl[c].base))
     /\ UNCHANGED <<now, store, res, used>>
 
-\* The counter moved, the answer was lost: that range is nobody's.
+\* The counter was written, but the reply was lost: that range is not used.
 LoseRange(c) ==
     /\ cl[c].pc = "range" /\ cl[c].n < FaultyWrites
     /\ ceiling + RangeSize <= MaxCeiling /\ ceiling' = ceiling + RangeSize
@@ -252,7 +252,7 @@ NotAcquired(c) ==                                                               
         /\ UNCHANGED <<now, store, ceiling, res, used>>
 
 -----------------------------------------------------------------------------
-(* Renew, P20 to P23; `base` is our own record as last written or adopted *)
+(* Renew, P20 to P23; `base` is the client's own record as last written or adopted *)
 
 Renew(c) ==
     LET r == cl[c]
@@ -309,7 +309,7 @@ Release(c) ==
     /\ SendRelease(c, cl[c].base)
     /\ UNCHANGED <<now, store, ceiling, res, used>>
 
-\* What the caller is told, checked against what happened.
+\* The result that is reported to the caller, compared with what happened.
 Conclude(c, outcome, cache) ==
     LET r == cl[c]
         false == \/ outcome = "released" /\ ~r.rl
@@ -336,7 +336,7 @@ ReleaseReadback(c) ==
         /\ UNCHANGED <<now, store, ceiling, res, used>>
 
 -----------------------------------------------------------------------------
-(* The fenced resource, and the world *)
+(* The fenced resource, and the environment *)
 
 StartEffect(c) ==
     /\ Effects /\ Believes(c) /\ cl[c].eff = 0
@@ -361,7 +361,7 @@ Java ==
     /\ \/ /\ store.rel \/ now + Skew > store.vu + Drift
           /\ \E wall \in WallAtSend : store' = JavaRec(FALSE, wall + Validity)
        \/ store.ow = "java" /\ ~store.rel /\ store' = JavaRec(TRUE, 0)
-    /\ net' = Settle(net, store', cl)
+    /\ net' = DropUseless(net, store', cl)
     /\ UNCHANGED <<now, ceiling, cl, res, hist>>
 
 Delete ==
@@ -372,7 +372,7 @@ Delete ==
 
 Crash(c) ==
     /\ used.crashes < Crashes /\ Live(c)
-    \* Within the bound of time, what it leaves behind can still be seen to die.
+    \* The record that it leaves must expire within the time bound.
     /\ now + Validity + Drift + Grace < MaxTime
     /\ used' = [used EXCEPT !.crashes = @ + 1]
     /\ Step(c, [End(cl[c]) EXCEPT !.pc = "crashed", !.cache = Absent], {}, Forget(hist, c))
@@ -380,7 +380,7 @@ Crash(c) ==
 
 Tick == now < MaxTime /\ now' = now + 1 /\ UNCHANGED <<store, ceiling, net, cl, res, hist, used>>
 
-\* What a client does when the network answers.
+\* The steps of a client without faults.
 Proper(c) ==
     \/ Acquire(c) \/ TakeRange(c) \/ Acquired(c) \/ Confirm(c)
     \/ Renewed(c) \/ RenewRefused(c) \/ Release(c) \/ Released(c)
@@ -403,17 +403,17 @@ Symmetric == Permutations(Clients)
 -----------------------------------------------------------------------------
 (* Safety *)
 
-\* L1: among the grants, a later landing has a larger token; so no token is granted twice.
+\* L1: grants that land later have larger tokens, so no token is granted twice.
 TokenOrder ==
     \A i, j \in 1..Len(hist) : i < j /\ hist[i].ok /\ hist[j].ok => hist[i].tk < hist[j].tk
 
-\* What P9 and P10 are for, while Skew <= Drift.
+\* The purpose of P9 and P10, while Skew <= Drift.
 BeliefExclusion == \A c, d \in Clients : c # d => ~(Believes(c) /\ Believes(d))
 
-\* L5, L6: no grant without its write in the store; "released" and "taken from us" are said only when so.
+\* L5, L6: no grant without its write in the store; "released" and "taken" are reported only if true.
 NoFalseAnswer == \A c \in Clients : ~cl[c].lie
 
-\* A zombie's write is never accepted after a younger holder's.
+\* The write of an earlier holder is never accepted after that of a later one.
 FencedOrder == res.last = res.max
 
 Replaces(op) == store' # store /\ store # Absent /\ store'.op = op
@@ -437,14 +437,14 @@ LostIsFinal ==
             cl'[c].pc # "held" \/ cl'[c].dl <= now]_vars
 
 -----------------------------------------------------------------------------
-(* Liveness: once faults stop, everybody who lives gets its grants. L9 *)
+(* Liveness: once faults stop, every live client gets its grants. L9 *)
 
 Fair ==
     /\ WF_vars(Tick)
     /\ WF_vars(\E m \in net : Land(m))
     /\ \A c \in Clients : WF_vars(Proper(c))
 
-\* Everybody who is granted the lock releases it; renewals and lost ranges would only use up the bounds.
+\* Every holder releases the lock; renewals and lost ranges would only use up the bounds.
 LiveNext ==
     \/ Tick \/ \E m \in net : Land(m)
     \/ \E c \in Clients : Proper(c) \/ NotAcquired(c) \/ ReleaseReadback(c) \/ Crash(c)

@@ -1,30 +1,29 @@
 """Many writers on one lakehouse table, safely, with nothing to run but the storage itself."""
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tidelock.base.errors import TidelockError
-from tidelock.lock.adriver import AsyncLock
-from tidelock.lock.alerting import Alert, AlertKind, on_alert
-from tidelock.lock.driver import Lock
-from tidelock.lock.opening import lock
+from tidelock.core.errors import TidelockError
+from tidelock.lock.alerts import Alert, AlertKind, on_alert
+from tidelock.lock.async_client import AsyncLock
+from tidelock.lock.client import Lock, lock
 from tidelock.lock.state import Standing
 
 if TYPE_CHECKING:
-    from tidelock.lockservice.aclient import AsyncLockClient
-    from tidelock.lockservice.client import ServiceLockProvider
-    from tidelock.pipeline.datasource.hook import enable
-    from tidelock.pipeline.sql.session import sql
-    from tidelock.tableservice.table import Table
-    from tidelock.txn.mark import Mark
+    from tidelock.lock.server.async_client import AsyncLockClient
+    from tidelock.lock.server.client import ServiceLockProvider
+    from tidelock.spark.session import enable, sql
+    from tidelock.table import Table
+    from tidelock.txn.app_transactions import AppTransaction
 
 __all__ = [
     "Alert",
     "AlertKind",
+    "AppTransaction",
     "AsyncLock",
     "AsyncLockClient",
     "Lock",
-    "Mark",
     "ServiceLockProvider",
     "Standing",
     "Table",
@@ -35,22 +34,34 @@ __all__ = [
     "sql",
 ]
 
-# Who only locks does not pay for Arrow.
+# Loaded on first use: a program that only locks does not import Arrow.
 _ON_DEMAND = {
-    "AsyncLockClient": "tidelock.lockservice.aclient",
-    "Mark": "tidelock.txn.mark",
-    "ServiceLockProvider": "tidelock.lockservice.client",
-    "Table": "tidelock.tableservice.table",
-    "enable": "tidelock.pipeline.datasource.hook",
-    "sql": "tidelock.pipeline.sql.session",
+    "AppTransaction": "tidelock.txn.app_transactions",
+    "AsyncLockClient": "tidelock.lock.server.async_client",
+    "ServiceLockProvider": "tidelock.lock.server.client",
+    "Table": "tidelock.table",
+    "enable": "tidelock.spark.session",
+    "sql": "tidelock.spark.session",
 }
 
+# Old public names, kept for one minor release.
+_DEPRECATED = {"Mark": "AppTransaction"}
 
-# Hidden from type checkers, to whom it would say that the package has every name.
+
+# Hidden from type checkers, which would otherwise accept any attribute of the package.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Load a name when it is first asked for."""
+        """Load a public name on first use."""
+        if name in _DEPRECATED:
+            current = _DEPRECATED[name]
+            warnings.warn(
+                f"tidelock.{name} is deprecated and will be removed in the next minor release;"
+                f" use tidelock.{current}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            name = current
         if name not in _ON_DEMAND:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_ON_DEMAND[name]), name)

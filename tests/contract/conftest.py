@@ -1,4 +1,4 @@
-"""A place per test, in every implementation or in those a test is about."""
+"""An isolated store location per test, for all implementations or for some."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from testkit.lockserver import ServiceProcess
 from tests.contract.stores import (
     ALL,
     CLOUDS,
@@ -13,14 +14,14 @@ from tests.contract.stores import (
     EMBEDDED,
     GUARDED,
     RARE_DEVIATIONS,
-    Place,
+    StoreLocation,
 )
-from tests.integration.lock_service import ServiceProcess
-from tidelock.store.contract import ObjectStore
+from tidelock.storage.contract import ObjectStore
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect each known deviation of a test server, and say which tests talk to one."""
+    """Mark known deviations of test servers as expected failures, and mark tests that need a
+    server."""
     for item in items:
         if any(f"[{cloud}" in item.name for cloud in CLOUDS):
             item.add_marker(pytest.mark.servers)
@@ -31,33 +32,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(params=sorted(ALL))
-def place(request: pytest.FixtureRequest) -> Place:
-    """Return a place of each implementation."""
+def location(request: pytest.FixtureRequest) -> StoreLocation:
+    """Return a location of each implementation."""
     return ALL[request.param](request)
 
 
 @pytest.fixture(params=sorted(EMBEDDED))
-def embedded_place(request: pytest.FixtureRequest) -> Place:
-    """Return a place of each implementation without a server."""
+def embedded_location(request: pytest.FixtureRequest) -> StoreLocation:
+    """Return a location of each implementation without a server."""
     return EMBEDDED[request.param](request)
 
 
 @pytest.fixture(params=sorted(CLOUDS))
-def cloud_place(request: pytest.FixtureRequest) -> Place:
-    """Return a place of each implementation behind a server."""
+def cloud_location(request: pytest.FixtureRequest) -> StoreLocation:
+    """Return a location of each implementation with a server."""
     return CLOUDS[request.param](request)
 
 
 @pytest.fixture(params=sorted(GUARDED))
-def guarded_place(request: pytest.FixtureRequest) -> Place:
-    """Return a place of each implementation whose server checks credentials."""
+def guarded_location(request: pytest.FixtureRequest) -> StoreLocation:
+    """Return a location of each implementation whose server checks credentials."""
     return GUARDED[request.param](request)
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[ObjectStore]:
-    """Return a store at a place of its own."""
-    opened = place.open()
+def store(location: StoreLocation) -> Iterator[ObjectStore]:
+    """Return a store at its own location."""
+    opened = location.open()
     yield opened
     opened.close()
 

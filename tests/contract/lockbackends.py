@@ -1,4 +1,4 @@
-"""Every lock backend, each as a resource that many providers can be opened on."""
+"""All lock backends, each as a resource that several providers can open."""
 
 from __future__ import annotations
 
@@ -9,68 +9,67 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.stores import Place, local_place, memory_place, s3_place
+from testkit.proxy import TcpGate
+from tests.contract.stores import StoreLocation, local_location, memory_location, s3_location
 from tests.unit.doubles import ScriptedStore, landing
-from tidelock.base.ids import SystemIds
-from tidelock.lock.driver import Lock
+from tidelock.core.ids import SystemIds
+from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
-from tidelock.lock.objects import LOCK_KEY
 from tidelock.lock.provider import LockProvider
-from tidelock.lock.record import Record, encode
-from tidelock.lockproviders.backend import Attempt, Taken, Terms
-from tidelock.lockproviders.filesystem import FileSystemBackend
-from tidelock.lockproviders.inprocess import InProcessBackend
-from tidelock.lockproviders.leased import LeasedProvider
-from tidelock.lockproviders.pace import Pace
-from tidelock.lockproviders.statestore import FEATURES as STATE_FEATURES
-from tidelock.lockproviders.statestore import ObjectStates, StateRegister
-from tidelock.lockproviders.storage import StorageLockProvider
-from tidelock.lockproviders.versioned import Entry, VersionedBackend
-from tidelock.store.contract import Overwrite, Unclear
-from tidelock.testing.proxy import TcpGate
+from tidelock.lock.providers.backend import Attempt, BackendAcquired, LeaseTerms
+from tidelock.lock.providers.config import PollingPolicy
+from tidelock.lock.providers.filesystem import FileSystemBackend
+from tidelock.lock.providers.inprocess import InProcessBackend
+from tidelock.lock.providers.leased import LeasedProvider
+from tidelock.lock.providers.statestore import ObjectStateStore, StateRegister
+from tidelock.lock.providers.storage import StorageLockProvider
+from tidelock.lock.providers.versioned import RecordEntry, VersionedBackend
+from tidelock.lock.record import LockRecord, encode
+from tidelock.lock.record_store import LOCK_KEY
+from tidelock.storage.contract import Overwrite, Unclear
 
 LEASE = Lease(validity_ms=1_000, renew_ms=100)
-TERMS = Terms(1_000, 100)
-PACE = Pace(between_ms=100, between_max_ms=200, retries=100)
+TERMS = LeaseTerms(1_000, 100)
+POLLING = PollingPolicy(between_ms=100, between_max_ms=200, retries=100)
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One resource of one backend. A thing that a backend cannot do is None, and its test skips."""
+    """One resource of one backend. An operation the backend lacks is None, and its test skips."""
 
     open: Callable[[], LockProvider]
     free_after_ms: int
-    """How long a holder that vanished keeps others out, at the most."""
+    """Upper bound of the time that a crashed holder blocks others."""
 
-    rob: Callable[[], None]
-    """Let somebody outside take the lock from its holder."""
+    steal: Callable[[], None]
+    """Take the lock away from its holder."""
 
     drop_reply: Callable[[], None] | None = None
-    """Let the next grant land and its reply be lost."""
+    """Let the next grant succeed and drop its reply."""
 
     gate: TcpGate | None = None
-    """What stands before the server, and can be shut."""
+    """The proxy in front of the server, which can be closed."""
 
     grant_marker: bytes = b""
-    """Bytes of the request that asks for the lock; empty where the gate cannot see them."""
+    """Bytes of the acquire request; empty where the proxy cannot see them."""
 
     cycles: int = 100
-    """How many times the lock is taken in a row: fewer where a server writes to disk each time."""
+    """Consecutive acquires: fewer where a server writes to disk each time."""
 
     opened: list[LockProvider] = field(default_factory=list)
 
     @property
     def can_drop_reply(self) -> bool:
-        """Tell whether the reply to a grant can be lost on its way."""
+        """Return whether the reply to a grant can be dropped."""
         return self.drop_reply is not None or bool(self.grant_marker)
 
     def drop(self) -> None:
-        """Let the next grant land and its reply be lost."""
+        """Let the next grant succeed and drop its reply."""
         if self.drop_reply is not None:
             self.drop_reply()
         else:
             assert self.gate is not None
-            self.gate.lose_answer_to(self.grant_marker)
+            self.gate.lose_reply_to(self.grant_marker)
 
     def provider(self) -> LockProvider:
         """Open another client of the resource; the suite closes it."""
@@ -78,17 +77,17 @@ class Backend:
         return self.opened[-1]
 
 
-def storage_backend(place: Place) -> Backend:
-    """Return RFC-91's lock on a place of a store."""
-    outside = place.open()
+def storage_backend(location: StoreLocation) -> Backend:
+    """Return RFC-91's storage lock at a store location."""
+    outside = location.open()
     scripted: list[ScriptedStore] = []
 
     def open_storage() -> LockProvider:
-        scripted.append(ScriptedStore(place.open()))
+        scripted.append(ScriptedStore(location.open()))
         return StorageLockProvider.over(Lock(scripted[-1], LEASE, probe=False))
 
-    def rob() -> None:
-        record = Record(expired=False, valid_until_epoch_ms=2**42, owner="a robber")
+    def steal() -> None:
+        record = LockRecord(expired=False, valid_until_epoch_ms=2**42, owner="a robber")
         outside.put(LOCK_KEY, encode(record), Overwrite())
 
     def drop_reply() -> None:
@@ -97,78 +96,82 @@ def storage_backend(place: Place) -> Backend:
     return Backend(
         open=open_storage,
         free_after_ms=LEASE.validity_ms + LEASE.drift_ms + LEASE.grace_ms,
-        rob=rob,
+        steal=steal,
         drop_reply=drop_reply,
     )
 
 
-def state_backend(place: Place) -> Backend:
-    """Return a value in the objects of a store."""
-    outside = StateRegister(ObjectStates(place.open()), "contract", SystemIds())
+def state_backend(location: StoreLocation) -> Backend:
+    """Return a versioned value in the objects of a store."""
+    outside = StateRegister(ObjectStateStore(location.open()), "contract", SystemIds())
     scripted: list[ScriptedStore] = []
 
     def open_state() -> LockProvider:
-        scripted.append(ScriptedStore(place.open()))
-        register = StateRegister(ObjectStates(scripted[-1]), "contract", SystemIds())
-        return LeasedProvider(VersionedBackend(register, TERMS, STATE_FEATURES), pace=PACE)
+        scripted.append(ScriptedStore(location.open()))
+        register = StateRegister(ObjectStateStore(scripted[-1]), "contract", SystemIds())
+        return LeasedProvider(VersionedBackend(register, TERMS), polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         for _ in range(20):
-            if isinstance(outside.write(Entry("a robber", 60_000, 1_000), outside.read()), Entry):
+            if isinstance(
+                outside.write(RecordEntry("a robber", 60_000, 1_000), outside.read()), RecordEntry
+            ):
                 return
         raise AssertionError("the value could not be overwritten")
 
     def drop_reply() -> None:
         scripted[-1].puts.append(landing(Unclear("the reply was lost")))
 
-    # Who comes late has to watch the value for a whole lease, and the grace.
-    return Backend(open=open_state, free_after_ms=1_700, rob=rob, drop_reply=drop_reply)
+    # A late client has to watch the value for a whole lease plus the grace period.
+    return Backend(open=open_state, free_after_ms=1_700, steal=steal, drop_reply=drop_reply)
 
 
 def filesystem_backend(folder: Path) -> Backend:
-    """Return the lock file of a folder."""
+    """Return a lock file in a folder."""
 
     def open_file() -> LockProvider:
-        return LeasedProvider(FileSystemBackend(folder, expire_ms=1_000), pace=PACE)
+        return LeasedProvider(FileSystemBackend(folder, expire_ms=1_000), polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         (folder / "lock").unlink()
         (folder / "lock").write_text('{"lockCreateTime" : "2026-11-15 10:00:00.000"}')
 
-    return Backend(open=open_file, free_after_ms=1_000, rob=rob)
+    return Backend(open=open_file, free_after_ms=1_000, steal=steal)
 
 
 def inprocess_backend() -> Backend:
-    """Return a lock of this process."""
+    """Return an in-process lock."""
     name = uuid.uuid4().hex
 
-    def rob() -> None:
-        robber = InProcessBackend(name)
-        assert robber.break_lock()
-        assert isinstance(robber.take(Attempt("a robber")), Taken)
+    def steal() -> None:
+        thief = InProcessBackend(name)
+        assert thief.force_release()
+        assert isinstance(thief.try_acquire(Attempt("a robber")), BackendAcquired)
 
     return Backend(
-        open=lambda: LeasedProvider(InProcessBackend(name), pace=PACE), free_after_ms=500, rob=rob
+        open=lambda: LeasedProvider(InProcessBackend(name), polling=POLLING),
+        free_after_ms=500,
+        steal=steal,
     )
 
 
 Make = Callable[[pytest.FixtureRequest], Backend]
 
 BACKENDS: Mapping[str, Make] = {
-    "storage-memory": lambda request: storage_backend(memory_place()),
+    "storage-memory": lambda request: storage_backend(memory_location()),
     "storage-local": lambda request: storage_backend(
-        local_place(request.getfixturevalue("tmp_path"))
+        local_location(request.getfixturevalue("tmp_path"))
     ),
     "storage-s3-seaweedfs": lambda request: storage_backend(
-        s3_place(request.getfixturevalue("seaweedfs_server"))
+        s3_location(request.getfixturevalue("seaweedfs_server"))
     ),
     "statestore-local": lambda request: state_backend(
-        local_place(request.getfixturevalue("tmp_path"))
+        local_location(request.getfixturevalue("tmp_path"))
     ),
     "statestore-s3-seaweedfs": lambda request: state_backend(
-        s3_place(request.getfixturevalue("seaweedfs_server"))
+        s3_location(request.getfixturevalue("seaweedfs_server"))
     ),
     "filesystem": lambda request: filesystem_backend(request.getfixturevalue("tmp_path")),
     "inprocess": lambda request: inprocess_backend(),
 }
-"""Those without a server of their own; `lockservers.SERVED` has the others."""
+"""Backends without a server; `lockservers.SERVED` has the others."""

@@ -1,4 +1,4 @@
-"""Every kind of lock store that the lock service can have, as Dapr's component files."""
+"""Every type of lock store that the lock service supports, as Dapr component files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.lockbackends import PACE, TERMS, Backend
+from testkit.lockserver import HOST, ServiceProcess
+from testkit.proxy import TcpGate
+from testkit.servers import KubernetesServer, RunningServer, S3Server
+from tests.contract.lockbackends import POLLING, TERMS, Backend
 from tests.contract.stores import BUCKET, s3_settings
-from tests.integration.lock_service import HOST, Http, ServiceProcess
-from tidelock.base.clock import SystemClock
+from tests.integration.lock_service import Http
 from tidelock.lock.provider import LockProvider
-from tidelock.lockproviders.leased import LeasedProvider
-from tidelock.lockservice.client import Address, ServiceBackend
-from tidelock.testing.proxy import TcpGate
-from tidelock.testing.servers import KubernetesServer, RunningServer, S3Server
+from tidelock.lock.providers.leased import LeasedProvider
+from tidelock.lock.server.client import ServiceAddress, ServiceBackend
 
 STORE = "lockstore"
 
@@ -27,7 +27,7 @@ Make = Callable[[pytest.FixtureRequest, Path], tuple[str, Metadata]]
 
 
 def component_text(kind: str, metadata: Metadata, *, name: str = STORE) -> str:
-    """Return a component file. JSON is YAML, too."""
+    """Return a component file. JSON is valid YAML."""
     document = {
         "apiVersion": "dapr.io/v1alpha1",
         "kind": "Component",
@@ -123,7 +123,7 @@ COMPONENTS: Mapping[str, Make] = {
 
 
 def service_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a lock of a lock service, as its client sees it."""
+    """Return a lock of a lock service, through its client."""
     service: ServiceProcess = request.getfixturevalue("lock_service")
     gate = TcpGate(HOST, service.http_port)
     request.addfinalizer(gate.stop)
@@ -132,22 +132,22 @@ def service_backend(request: pytest.FixtureRequest) -> Backend:
     request.addfinalizer(outside.close)
 
     def open_client() -> LockProvider:
-        address = Address(f"http://{HOST}:{gate.port}")
-        backend = ServiceBackend(address, resource, TERMS, clock=SystemClock())
-        return LeasedProvider(backend, pace=PACE)
+        address = ServiceAddress(f"http://{HOST}:{gate.port}")
+        backend = ServiceBackend(address, resource, TERMS)
+        return LeasedProvider(backend, polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         assert outside("DELETE", f"/v1.0-alpha2/lock/{resource}", {"force": True}).status == 204
         assert outside.lock(resource, immediate=True, owner="a robber").status == 200
 
     return Backend(
-        open=open_client, free_after_ms=1_000, rob=rob, gate=gate, grant_marker=b'"immediate"'
+        open=open_client, free_after_ms=1_000, steal=steal, gate=gate, grant_marker=b'"immediate"'
     )
 
 
 @contextmanager
 def serving(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[ServiceProcess]:
-    """Yield a lock service with one store of that kind, named as Dapr's tests name it."""
+    """Yield a lock service with one store of this type, named as in Dapr's tests."""
     type_name, metadata = COMPONENTS[kind](request, folder)
     file = folder / "component.yaml"
     file.write_text(component_text(type_name, metadata))

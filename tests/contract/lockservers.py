@@ -1,6 +1,6 @@
-"""Lock backends with a server of their own, each behind a gate that can lose answers.
+"""Lock backends with a server, each behind a proxy that can drop replies.
 
-Every test has a lock of its own on the one server of the session.
+Every test has its own lock on the session's server.
 """
 
 from __future__ import annotations
@@ -13,34 +13,32 @@ from typing import Any
 
 import pytest
 
-from tests.contract.lockbackends import PACE, TERMS, Backend
+from testkit.proxy import TcpGate
+from testkit.servers import KubernetesServer, RunningServer
+from testkit.servers.hive import TXN_TIMEOUT_S
+from testkit.servers.lease_api import LeaseApi, lease_api
+from tests.contract.lockbackends import POLLING, TERMS, Backend
 from tests.contract.lockcomponents import service_backend
-from tidelock.base.clock import SystemClock
-from tidelock.base.ids import SystemIds
+from tidelock.core.clock import SystemClock
+from tidelock.core.ids import SystemIds
 from tidelock.lock.provider import LockProvider
-from tidelock.lockproviders.backend import Attempt, Taken, Terms
-from tidelock.lockproviders.dynamodb import FEATURES as DYNAMO_FEATURES
-from tidelock.lockproviders.dynamodb import DynamoRegister, DynamoTable
-from tidelock.lockproviders.etcd import EtcdBackend
-from tidelock.lockproviders.hive import HiveBackend
-from tidelock.lockproviders.jsonservice import JsonService
-from tidelock.lockproviders.kubernetes import FEATURES as LEASE_FEATURES
-from tidelock.lockproviders.kubernetes import LeaseRegister
-from tidelock.lockproviders.leased import LeasedProvider
-from tidelock.lockproviders.redis import RedisBackend
-from tidelock.lockproviders.versioned import Entry, VersionedBackend
-from tidelock.lockproviders.zookeeper import ZookeeperBackend
-from tidelock.testing.proxy import TcpGate
-from tidelock.testing.servers import KubernetesServer, RunningServer
-from tidelock.testing.servers.hive import TXN_TIMEOUT_S
-from tidelock.testing.servers.lease_api import LeaseApi, lease_api
+from tidelock.lock.providers.backend import Attempt, BackendAcquired, LeaseTerms
+from tidelock.lock.providers.dynamodb import DynamoRegister, DynamoTable
+from tidelock.lock.providers.etcd import EtcdBackend
+from tidelock.lock.providers.hive import HiveBackend
+from tidelock.lock.providers.json_api import JsonService
+from tidelock.lock.providers.kubernetes import LeaseRegister
+from tidelock.lock.providers.leased import LeasedProvider
+from tidelock.lock.providers.redis import RedisBackend
+from tidelock.lock.providers.versioned import RecordEntry, VersionedBackend
+from tidelock.lock.providers.zookeeper import ZookeeperBackend
 
 ETCD_TTL_MS_MIN = 2_000
 """etcd grants no shorter lease: it must outlive the election of a leader."""
 
 
 def dynamo_settings(endpoint: str) -> dict[str, object]:
-    """Return the settings for DynamoDB Local, which believes everybody."""
+    """Return the settings for DynamoDB Local, which accepts any credentials."""
     return {
         "hoodie.write.lock.dynamodb.endpoint_url": endpoint,
         "hoodie.write.lock.dynamodb.region": "us-east-1",
@@ -56,7 +54,7 @@ def _gated(request: pytest.FixtureRequest, server: RunningServer) -> TcpGate:
 
 
 def redis_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a key of Redis."""
+    """Return a Redis key."""
     import redis
 
     server: RunningServer = request.getfixturevalue("redis_server")
@@ -65,24 +63,24 @@ def redis_backend(request: pytest.FixtureRequest) -> Backend:
     outside = redis.Redis(host=server.host, port=server.port)
     request.addfinalizer(outside.close)
 
-    def rob() -> None:
+    def steal() -> None:
         outside.set(key, "a robber", px=60_000)
 
     def open_redis() -> LockProvider:
         url = f"redis://127.0.0.1:{gate.port}/0"
-        return LeasedProvider(RedisBackend(url, key, TERMS), pace=PACE)
+        return LeasedProvider(RedisBackend(url, key, TERMS), polling=POLLING)
 
     return Backend(
         open=open_redis,
         free_after_ms=1_000,
-        rob=rob,
+        steal=steal,
         gate=gate,
         grant_marker=b"'INCR'",
     )
 
 
 def etcd_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a name of etcd."""
+    """Return an etcd lock name."""
     server: RunningServer = request.getfixturevalue("etcd_server")
     gate = _gated(request, server)
     name = f"contract/{uuid.uuid4().hex}"
@@ -91,31 +89,33 @@ def etcd_backend(request: pytest.FixtureRequest) -> Backend:
     start, end = (base64.b64encode(f"{name}{byte}".encode()).decode() for byte in "/0")
 
     def open_etcd() -> LockProvider:
-        backend = EtcdBackend(f"http://127.0.0.1:{gate.port}", name, Terms(ETCD_TTL_MS_MIN, 150))
-        return LeasedProvider(backend, pace=PACE)
+        backend = EtcdBackend(
+            f"http://127.0.0.1:{gate.port}", name, LeaseTerms(ETCD_TTL_MS_MIN, 150)
+        )
+        return LeasedProvider(backend, polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         body = {
             "success": [
                 {"request_delete_range": {"key": start, "range_end": end}},
                 {"request_put": {"key": base64.b64encode(f"{name}/robber".encode()).decode()}},
             ]
         }
-        # Two steps: one transaction may not touch a key twice.
+        # Two steps: one transaction may not modify a key twice.
         for step in body["success"]:
-            assert outside.ask("POST", "/v3/kv/txn", {"success": [step]}).ok
+            assert outside.query("POST", "/v3/kv/txn", {"success": [step]}).ok
 
     return Backend(
         open=open_etcd,
         free_after_ms=ETCD_TTL_MS_MIN + 1_000,
-        rob=rob,
+        steal=steal,
         gate=gate,
         grant_marker=b"request_put",
     )
 
 
 def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a path of ZooKeeper."""
+    """Return a ZooKeeper path."""
     from kazoo.client import KazooClient
 
     server: RunningServer = request.getfixturevalue("zookeeper_server")
@@ -130,9 +130,9 @@ def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
             connect_ms=2_000,
             application="contract",
         )
-        return LeasedProvider(backend, pace=PACE)
+        return LeasedProvider(backend, polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         client = KazooClient(server.endpoint)
         client.start()
         for child in client.get_children(path):
@@ -143,35 +143,35 @@ def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
 
     return Backend(
         open=open_zookeeper,
-        # The server looks for expired sessions once per tick of half a second.
+        # The server checks for expired sessions once per tick of half a second.
         free_after_ms=1_500 + 1_000,
-        rob=rob,
+        steal=steal,
         gate=gate,
         grant_marker=b"-lock-",
     )
 
 
 def hive_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a table of a metastore; it need not exist."""
+    """Return a metastore table; it need not exist."""
     server: RunningServer = request.getfixturevalue("hive_server")
     gate = _gated(request, server)
     table = f"t{uuid.uuid4().hex}"
 
     def open_at(port: int) -> HiveBackend:
-        terms = Terms(TXN_TIMEOUT_S * 1_000, 200)
+        terms = LeaseTerms(TXN_TIMEOUT_S * 1_000, 200)
         return HiveBackend([("127.0.0.1", port)], "contract", table, terms)
 
-    def rob() -> None:
-        robber = open_at(server.port)
-        assert robber.break_lock()
-        assert isinstance(robber.take(Attempt("a robber")), Taken)
-        robber.close()
+    def steal() -> None:
+        thief = open_at(server.port)
+        assert thief.force_release()
+        assert isinstance(thief.try_acquire(Attempt("a robber")), BackendAcquired)
+        thief.close()
 
     return Backend(
-        open=lambda: LeasedProvider(open_at(gate.port), pace=PACE),
-        # Its reaper runs every second.
+        open=lambda: LeasedProvider(open_at(gate.port), polling=POLLING),
+        # The metastore's reaper runs every second.
         free_after_ms=TXN_TIMEOUT_S * 1_000 + 1_500,
-        rob=rob,
+        steal=steal,
         gate=gate,
         grant_marker=b"\x00\x00\x00\x04lock",
         cycles=20,
@@ -179,39 +179,39 @@ def hive_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return an item of DynamoDB."""
+    """Return a DynamoDB item."""
     server: RunningServer = request.getfixturevalue("dynamodb_server")
     gate = _gated(request, server)
     key = uuid.uuid4().hex
 
     def register(endpoint: str) -> DynamoRegister:
-        table = DynamoTable(dynamo_settings(endpoint), Terms(5_000, 1_000))
+        table = DynamoTable(dynamo_settings(endpoint), LeaseTerms(5_000, 1_000))
         return DynamoRegister(table, key, SystemIds())
 
     def open_dynamodb() -> LockProvider:
         behind = register(f"http://127.0.0.1:{gate.port}")
-        return LeasedProvider(VersionedBackend(behind, TERMS, DYNAMO_FEATURES), pace=PACE)
+        return LeasedProvider(VersionedBackend(behind, TERMS), polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         outside = register(server.endpoint)
-        _overwrite(outside, Entry("a robber", 60_000))
+        _overwrite(outside, RecordEntry("a robber", 60_000))
         outside.close()
 
     return Backend(
         open=open_dynamodb,
-        # Who comes late has to watch the item for a whole lease.
+        # A late client has to watch the item for a whole lease.
         free_after_ms=1_000 + 500 + 200,
-        rob=rob,
+        steal=steal,
         gate=gate,
         grant_marker=b".PutItem",
         cycles=50,
     )
 
 
-def _overwrite(register: Any, entry: Entry) -> None:
-    """Write whatever is there, as a robber would: again and again until it holds."""
+def _overwrite(register: Any, entry: RecordEntry) -> None:
+    """Overwrite the lease unconditionally, and repeat until it holds."""
     for _ in range(20):
-        if isinstance(register.write(entry, register.read()), Entry):
+        if isinstance(register.write(entry, register.read()), RecordEntry):
             return
     raise AssertionError("the record could not be overwritten")
 
@@ -227,26 +227,26 @@ def _lease_backend(
 
     def register(at: str) -> LeaseRegister:
         return LeaseRegister(
-            at, "default", name, Terms(5_000, 500), ca_file=ca_file, token_file=token_file
+            at, "default", name, LeaseTerms(5_000, 500), ca_file=ca_file, token_file=token_file
         )
 
     def open_lease() -> LockProvider:
         at = origin
         if gate is not None:
             at = f"{origin.partition('://')[0]}://127.0.0.1:{gate.port}"
-        return LeasedProvider(VersionedBackend(register(at), TERMS, LEASE_FEATURES), pace=PACE)
+        return LeasedProvider(VersionedBackend(register(at), TERMS), polling=POLLING)
 
-    def rob() -> None:
+    def steal() -> None:
         outside = register(origin)
-        _overwrite(outside, Entry("a robber", 60_000, token=1_000))
+        _overwrite(outside, RecordEntry("a robber", 60_000, token=1_000))
         outside.close()
 
     return Backend(
         open=open_lease,
         free_after_ms=1_000 + 500 + 200,
-        rob=rob,
+        steal=steal,
         gate=gate,
-        # TLS hides the requests from the gate; it can only cut them there.
+        # TLS hides the requests from the proxy; it can only cut connections.
         grant_marker=b"acquireTime" if origin.startswith("http:") else b"",
         cycles=50,
     )
@@ -264,7 +264,7 @@ def kubernetes_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def lease_api_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a Lease of the stand-in."""
+    """Return a Lease of the fake API server."""
     context = lease_api()
     server: LeaseApi = context.__enter__()
     request.addfinalizer(lambda: context.__exit__(None, None, None))
@@ -283,4 +283,4 @@ SERVED: Mapping[str, Callable[[pytest.FixtureRequest], Backend]] = {
     "kubernetes-stand-in": lease_api_backend,
     "lockservice": service_backend,
 }
-"""Each kind of lock that has a server, by the name its tests carry."""
+"""Each lock backend with a server, by its name in test ids."""

@@ -1,4 +1,4 @@
-"""Every implementation of the store contract, each as a place where tests can open stores."""
+"""Every implementation of the store contract, each as a location where tests open stores."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 import pytest
 
-from tidelock.store.azure import AzureStore
-from tidelock.store.contract import ObjectStore
-from tidelock.store.gcs import GcsStore
-from tidelock.store.local import LocalStore
-from tidelock.store.memory import MemoryStore
-from tidelock.store.s3 import S3Store
-from tidelock.testing.servers.azurite import AzureServer
-from tidelock.testing.servers.fake_gcs import GcsServer
-from tidelock.testing.servers.s3 import S3Server
+from testkit.servers.azurite import AzureServer
+from testkit.servers.fake_gcs import GcsServer
+from testkit.servers.s3 import S3Server
+from tidelock.storage.azure import AzureStore
+from tidelock.storage.contract import ObjectStore
+from tidelock.storage.gcs import GcsStore
+from tidelock.storage.local import LocalStore
+from tidelock.storage.memory import MemoryStore
+from tidelock.storage.s3 import S3Store
 
 BUCKET = "tidelock-contract"
 ABSENT = "tidelock-absent"
@@ -28,7 +28,7 @@ Observe = Callable[[str], None] | None
 
 
 class Open(Protocol):
-    """Opens another client of the same place."""
+    """Opens another client of the same location."""
 
     def __call__(self, *, observe: Observe = None, **options: Any) -> ObjectStore:
         """Return a store; `options` are keyword arguments of its class."""
@@ -36,16 +36,16 @@ class Open(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place that no other test uses, by as many clients as a test wants."""
+class StoreLocation:
+    """A location used by no other test, for any number of clients."""
 
     open: Open
     open_absent: Callable[[], ObjectStore] | None = None
     open_denied: Callable[[], ObjectStore] | None = None
 
 
-def memory_place() -> Place:
-    """Return the memory of this process; all its clients are the same object."""
+def memory_location() -> StoreLocation:
+    """Return memory of this process; all clients are the same object."""
     watchers: list[Callable[[str], None]] = []
 
     def tell(verb: str) -> None:
@@ -60,16 +60,16 @@ def memory_place() -> Place:
             watchers.append(observe)
         return store
 
-    return Place(open_memory)
+    return StoreLocation(open_memory)
 
 
-def local_place(folder: Path) -> Place:
-    """Return a folder. Power does not fail here, so nothing waits for the disk."""
+def local_location(folder: Path) -> StoreLocation:
+    """Return a folder. Nothing is synced to disk, since these tests do not simulate power loss."""
 
     def open_local(*, observe: Observe = None, **options: Any) -> ObjectStore:
         return LocalStore(folder, fsync=False, observe=observe, **options)
 
-    return Place(open_local)
+    return StoreLocation(open_local)
 
 
 def s3_settings(server: S3Server, *, endpoint: str | None = None) -> dict[str, object]:
@@ -82,7 +82,7 @@ def s3_settings(server: S3Server, *, endpoint: str | None = None) -> dict[str, o
     }
 
 
-def s3_place(server: S3Server) -> Place:
+def s3_location(server: S3Server) -> StoreLocation:
     """Return a prefix in a bucket of an S3 server."""
     server.create_bucket(BUCKET)
     settings = s3_settings(server)
@@ -91,7 +91,7 @@ def s3_place(server: S3Server) -> Place:
     def open_s3(*, observe: Observe = None, **options: Any) -> ObjectStore:
         return S3Store(BUCKET, prefix, settings, observe=observe, **options)
 
-    return Place(
+    return StoreLocation(
         open_s3,
         open_absent=lambda: S3Store(ABSENT, prefix, settings),
         open_denied=lambda: S3Store(
@@ -100,8 +100,8 @@ def s3_place(server: S3Server) -> Place:
     )
 
 
-def gcs_place(server: GcsServer) -> Place:
-    """Return a prefix in a bucket of a GCS server, which asks nobody who they are."""
+def gcs_location(server: GcsServer) -> StoreLocation:
+    """Return a prefix in a bucket of a GCS server without authentication."""
     server.create_bucket(BUCKET)
     settings = {"tidelock.gcs.endpoint": server.endpoint}
     prefix = uuid.uuid4().hex
@@ -109,7 +109,7 @@ def gcs_place(server: GcsServer) -> Place:
     def open_gcs(*, observe: Observe = None, **options: Any) -> ObjectStore:
         return GcsStore(BUCKET, prefix, settings, observe=observe, **options)
 
-    return Place(open_gcs, open_absent=lambda: GcsStore(ABSENT, prefix, settings))
+    return StoreLocation(open_gcs, open_absent=lambda: GcsStore(ABSENT, prefix, settings))
 
 
 def azure_settings(server: AzureServer, *, endpoint: str | None = None) -> dict[str, object]:
@@ -117,7 +117,7 @@ def azure_settings(server: AzureServer, *, endpoint: str | None = None) -> dict[
     return {"hoodie.write.lock.azure.connection.string": _connection(server, endpoint=endpoint)}
 
 
-def azure_place(server: AzureServer) -> Place:
+def azure_location(server: AzureServer) -> StoreLocation:
     """Return a prefix in a container of an Azure server."""
     server.create_container(BUCKET)
     settings = azure_settings(server)
@@ -128,7 +128,7 @@ def azure_place(server: AzureServer) -> Place:
     def open_azure(*, observe: Observe = None, **options: Any) -> ObjectStore:
         return AzureStore(server.account, BUCKET, prefix, settings, observe=observe, **options)
 
-    return Place(
+    return StoreLocation(
         open_azure,
         open_absent=lambda: AzureStore(server.account, ABSENT, prefix, settings),
         open_denied=lambda: AzureStore(server.account, BUCKET, prefix, refused),
@@ -143,41 +143,41 @@ def _connection(server: AzureServer, *, endpoint: str | None = None, key: str = 
     )
 
 
-Make = Callable[[pytest.FixtureRequest], Place]
+Make = Callable[[pytest.FixtureRequest], StoreLocation]
 
 EMBEDDED: Mapping[str, Make] = {
-    "memory": lambda request: memory_place(),
-    "local": lambda request: local_place(request.getfixturevalue("tmp_path")),
+    "memory": lambda request: memory_location(),
+    "local": lambda request: local_location(request.getfixturevalue("tmp_path")),
 }
 CLOUDS: Mapping[str, Make] = {
-    "s3-seaweedfs": lambda request: s3_place(request.getfixturevalue("seaweedfs_server")),
-    "s3-minio": lambda request: s3_place(request.getfixturevalue("minio_server")),
-    "gcs-fake": lambda request: gcs_place(request.getfixturevalue("fake_gcs_server")),
-    "azure-azurite": lambda request: azure_place(request.getfixturevalue("azurite_server")),
+    "s3-seaweedfs": lambda request: s3_location(request.getfixturevalue("seaweedfs_server")),
+    "s3-minio": lambda request: s3_location(request.getfixturevalue("minio_server")),
+    "gcs-fake": lambda request: gcs_location(request.getfixturevalue("fake_gcs_server")),
+    "azure-azurite": lambda request: azure_location(request.getfixturevalue("azurite_server")),
 }
 ALL: Mapping[str, Make] = {**EMBEDDED, **CLOUDS}
-# fake-gcs-server lets everybody in.
+# fake-gcs-server accepts any credentials.
 GUARDED: Mapping[str, Make] = {name: CLOUDS[name] for name in CLOUDS if name != "gcs-fake"}
 
 DEVIATIONS: Mapping[str, str] = {
-    "test_list_orders_a_folder_by_the_slash_behind_its_name[s3-seaweedfs]": (
+    "test_list_orders_a_folder_by_the_slash_after_its_name[s3-seaweedfs]": (
         "SeaweedFS lists folder by folder: a/b comes before a-b"
     ),
-    "test_list_orders_rare_letters_by_their_bytes[azure-azurite]": (
+    "test_list_orders_non_bmp_characters_by_their_bytes[azure-azurite]": (
         "Azurite orders keys by UTF-16 units"
     ),
-    "test_a_key_of_odd_letters_is_kept_as_it_is[s3-seaweedfs-back\\\\slash]": (
+    "test_key_with_unusual_characters_is_preserved[s3-seaweedfs-back\\\\slash]": (
         "SeaweedFS takes a backslash for a slash"
     ),
-    "test_a_key_of_odd_letters_is_kept_as_it_is[azure-azurite-back\\\\slash]": (
+    "test_key_with_unusual_characters_is_preserved[azure-azurite-back\\\\slash]": (
         "Azure takes a backslash for a slash"
     ),
 }
-"""Where a test server is unlike its model: each of these must fail there, or leave the list."""
+"""Tests that must fail because a test server differs from the real service."""
 
 RARE_DEVIATIONS: Mapping[str, str] = {
-    "test_one_of_many_uploads_of_a_key_lands[s3-seaweedfs-large]": (
+    "test_one_of_many_uploads_of_a_key_succeeds[s3-seaweedfs-large]": (
         "SeaweedFS tests the condition of a multipart upload before it joins the parts"
     ),
 }
-"""Where a test server is unlike its model only when requests meet in a certain way."""
+"""Tests that may fail because a test server differs from the real service in some races."""

@@ -1,4 +1,4 @@
-"""A file group written and read on every store: in one request, and in many parts."""
+"""A file group is written and read on every store, in one request and in many parts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.unit.kernel.writing import context, keys, slice_of
-from tidelock.base.limits import UPLOAD_PART_BYTES
-from tidelock.kernel.context import LogFormat
-from tidelock.kernel.merge import MergeRule
-from tidelock.kernel.read import read_slice
-from tidelock.kernel.write import append_log, create_base, merge_base, rewrite_base
-from tidelock.store.contract import ObjectStore
-from tidelock.table.filegroup.slice import FileSlice
-from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY, with_meta
+from testkit.slices import read_slice
+from tests.unit.execution.filegroup.writing import context, keys, slice_of
+from tidelock.core.limits import UPLOAD_PART_BYTES
+from tidelock.execution.filegroup.context import LogFormat
+from tidelock.execution.filegroup.log_files import append_log
+from tidelock.execution.filegroup.merge import MergeRule
+from tidelock.execution.filegroup.write import create_base, merge_base, rewrite_base
+from tidelock.hudi.file_groups import FileSlice
+from tidelock.hudi.schema import PARTITION_PATH, RECORD_KEY, with_meta
+from tidelock.storage.contract import ObjectStore
 
 SCHEMA = with_meta(pa.schema([("id", pa.string()), ("x", pa.float64()), ("y", pa.float64())]))
 GROUP = "0a1b2c-0"
 
 
 def rows_at(places: np.ndarray, seed: int) -> pa.Table:
-    """Return rows with these numbers, which do not shrink when they are packed."""
+    """Return incompressible rows with these numbers."""
     drawn = np.random.default_rng(seed)
     names = pa.array(np.char.add("k", np.char.zfill(places.astype("U"), 9)))
     return pa.table(
@@ -36,15 +37,13 @@ def rows_at(places: np.ndarray, seed: int) -> pa.Table:
 
 
 def contents(store: ObjectStore, piece: FileSlice) -> pa.Table:
-    """Return the keys and values of a slice, in the order of the keys."""
+    """Return the keys and values of a slice, in key order."""
     found = read_slice(store, piece, SCHEMA, rule=MergeRule(), columns=["id", "x"])
     return found.sort_by("id").combine_chunks()
 
 
 @pytest.mark.parametrize("count", [100, 500_000], ids=["small", "large"])
-def test_a_group_is_created_merged_appended_to_and_compacted(
-    store: ObjectStore, count: int
-) -> None:
+def test_group_is_created_merged_appended_to_and_compacted(store: ObjectStore, count: int) -> None:
     first, second = rows_at(np.arange(count), 1), rows_at(np.arange(0, count, 10), 2)
     (created,) = create_base(
         store,

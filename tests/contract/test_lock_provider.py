@@ -1,7 +1,7 @@
-"""What every lock provider promises, on every backend (L15).
+"""The contract of lock providers, for every backend (L15).
 
-A backend joins by a line in `lockbackends.BACKENDS`. Time is real here: backends with servers of
-their own keep it themselves.
+Add a backend to `lockbackends.BACKENDS` to include it. These tests use real time, because backends
+with servers use the clock of the server.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pytest
 
 from tests.contract.lockbackends import BACKENDS, Backend
 from tests.contract.lockservers import SERVED
-from tidelock.base.errors import Conflict, HoldingLost, InvalidInput, OutcomeUnknown
+from tidelock.core.errors import Conflict, HoldingLost, InvalidInput, OutcomeUnknown
 from tidelock.lock.provider import LockProvider
 from tidelock.lock.state import Standing
 
 SLACK_MS = 30_000
-"""Room for a busy machine beyond what a backend promises."""
+"""Tolerance for a busy machine beyond what a backend promises."""
 
 
 EVERY = {**BACKENDS, **SERVED}
@@ -28,7 +28,7 @@ warmed: set[str] = set()
 
 
 def warm_up(backend: Backend) -> None:
-    """Let a server that has just started get going: its first answers outlast these leases."""
+    """Warm up a server that has just started: its first replies take longer than these leases."""
     provider = backend.open()
     for _ in range(5):
         assert provider.try_lock(30_000)
@@ -38,7 +38,7 @@ def warm_up(backend: Backend) -> None:
 
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    """Say which tests need a server, and keep those of one server in one worker: it starts once."""
+    """Mark tests that need a server, and keep those of one server in one worker: it starts once."""
     if name in SERVED:
         return [pytest.mark.servers, pytest.mark.xdist_group(f"lock-{name}")]
     return [pytest.mark.servers] if "s3" in name else []
@@ -57,7 +57,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 def state_of(provider: LockProvider) -> Standing:
-    """Ask anew each time: what was true a statement ago says nothing."""
+    """Read the current state; an earlier one may be stale."""
     return provider.state
 
 
@@ -69,11 +69,11 @@ def eventually(holds: Callable[[], bool], *, within_ms: int = 60_000) -> bool:
 
 
 def token_of(provider: LockProvider) -> int:
-    """Return the token, which only grows; without tokens there is nothing to compare."""
+    """Return the token; a constant for backends without tokens."""
     return provider.check() if provider.features().fencing_token else 0
 
 
-def test_a_free_lock_is_acquired_and_released(backend: Backend) -> None:
+def test_free_lock_is_acquired_and_released(backend: Backend) -> None:
     provider = backend.provider()
     assert state_of(provider) is Standing.FREE
     assert provider.try_lock(0)
@@ -85,7 +85,7 @@ def test_a_free_lock_is_acquired_and_released(backend: Backend) -> None:
         provider.check()
 
 
-def test_a_held_lock_is_refused_to_others_and_granted_after_its_release(backend: Backend) -> None:
+def test_held_lock_is_refused_to_others_and_granted_after_release(backend: Backend) -> None:
     holder, other = backend.provider(), backend.provider()
     assert holder.try_lock(0)
     assert not other.try_lock(0)
@@ -99,7 +99,7 @@ def test_a_held_lock_is_refused_to_others_and_granted_after_its_release(backend:
         assert token_of(other) > first  # L1
 
 
-def test_a_waiter_gets_the_lock_when_it_is_released(backend: Backend) -> None:
+def test_waiter_acquires_the_lock_after_release(backend: Backend) -> None:
     holder, waiter = backend.provider(), backend.provider()
     assert holder.try_lock(0)
     got: list[bool] = []
@@ -110,14 +110,14 @@ def test_a_waiter_gets_the_lock_when_it_is_released(backend: Backend) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.1)
+    time.sleep(0.1)  # time for a grant that must not come
     assert not got
     holder.unlock()
     thread.join(30)
     assert got == [True]
 
 
-def test_acquiring_again_keeps_the_holding(backend: Backend) -> None:
+def test_reacquire_keeps_the_holding(backend: Backend) -> None:
     provider = backend.provider()
     assert provider.try_lock(0)
     token = token_of(provider)
@@ -127,7 +127,7 @@ def test_acquiring_again_keeps_the_holding(backend: Backend) -> None:
     assert backend.provider().try_lock(SLACK_MS)
 
 
-def test_a_holding_is_renewed_beyond_its_lease(backend: Backend) -> None:
+def test_holding_is_renewed_beyond_its_lease(backend: Backend) -> None:
     holder, other = backend.provider(), backend.provider()
     assert holder.try_lock(0)
     until = time.monotonic() + backend.free_after_ms / 1000 + 0.5
@@ -138,23 +138,23 @@ def test_a_holding_is_renewed_beyond_its_lease(backend: Backend) -> None:
     holder.unlock()
 
 
-def test_a_lock_that_was_taken_away_is_lost_and_its_owner_told(backend: Backend) -> None:
+def test_stolen_lock_is_lost_and_its_owner_notified(backend: Backend) -> None:
     holder = backend.provider()
     assert holder.try_lock(0)
-    told: list[str] = []
-    holder.on_lost(told.append)
-    backend.rob()
+    notices: list[str] = []
+    holder.on_lost(notices.append)
+    backend.steal()
     assert eventually(lambda: state_of(holder) is Standing.LOST)
-    assert eventually(lambda: len(told) == 1)
+    assert eventually(lambda: len(notices) == 1)
     with pytest.raises(HoldingLost):
         holder.check()
     with pytest.raises((HoldingLost, OutcomeUnknown)):
         holder.unlock()
-    assert not backend.provider().try_lock(0)  # the robber's holding is left alone (P26)
-    assert len(told) == 1
+    assert not backend.provider().try_lock(0)  # the thief's holding is left alone (P26)
+    assert len(notices) == 1
 
 
-def test_releasing_what_another_holds_changes_nothing(backend: Backend) -> None:
+def test_release_by_non_owner_changes_nothing(backend: Backend) -> None:
     holder, other, third = backend.provider(), backend.provider(), backend.provider()
     assert holder.try_lock(0)
     other.unlock()
@@ -163,7 +163,7 @@ def test_releasing_what_another_holds_changes_nothing(backend: Backend) -> None:
     assert not third.try_lock(0)
 
 
-def test_the_death_of_the_owning_thread_frees_the_lock_in_time(backend: Backend) -> None:
+def test_death_of_the_owning_thread_frees_the_lock_in_time(backend: Backend) -> None:
     holder, other = backend.provider(), backend.provider()
     owner = threading.Thread(target=holder.try_lock, args=(0,))
     owner.start()
@@ -172,7 +172,7 @@ def test_the_death_of_the_owning_thread_frees_the_lock_in_time(backend: Backend)
     assert state_of(holder) is not Standing.HELD
 
 
-def test_a_forced_release_ends_the_holding_and_frees_the_lock(backend: Backend) -> None:
+def test_forced_release_ends_the_holding_and_frees_the_lock(backend: Backend) -> None:
     holder, other = backend.provider(), backend.provider()
     if not holder.features().force_release:
         pytest.skip("this backend has no forced release")
@@ -187,14 +187,14 @@ def test_a_forced_release_ends_the_holding_and_frees_the_lock(backend: Backend) 
 
 
 def force_until_it_holds(operator: LockProvider) -> bool:
-    """Force the release again if a renewal came in between, as an operator would."""
+    """Repeat the forced release if a renewal came in between, as an operator would."""
     for _ in range(20):
         with suppress(Conflict):
             return operator.force_release()
     return operator.force_release()
 
 
-def test_who_holds_the_lock_can_be_asked(backend: Backend) -> None:
+def test_holder_can_be_read(backend: Backend) -> None:
     holder, other = backend.provider(), backend.provider()
     assert other.holder() is None
     assert holder.try_lock(0)
@@ -207,7 +207,7 @@ def test_who_holds_the_lock_can_be_asked(backend: Backend) -> None:
     assert other.holder() is None
 
 
-def test_a_grant_whose_reply_was_lost_is_neither_a_lie_nor_a_leak(backend: Backend) -> None:
+def test_grant_with_a_lost_reply_is_reported_correctly_and_does_not_leak(backend: Backend) -> None:
     first = backend.provider()
     assert first.try_lock(0)
     first.unlock()
@@ -215,7 +215,7 @@ def test_a_grant_whose_reply_was_lost_is_neither_a_lie_nor_a_leak(backend: Backe
     if not backend.can_drop_reply:
         pytest.skip("replies of this backend cannot be dropped")
     backend.drop()
-    # L5: the attempt may end either way, and what it says is so.
+    # L5: the attempt may end either way, but its result must be true.
     got = provider.try_lock(0)
     assert (state_of(provider) is Standing.HELD) == got
     if got:
@@ -225,7 +225,7 @@ def test_a_grant_whose_reply_was_lost_is_neither_a_lie_nor_a_leak(backend: Backe
         assert backend.gate.lost == 1
 
 
-def test_a_holding_outlives_a_broken_connection(backend: Backend) -> None:
+def test_holding_survives_a_broken_connection(backend: Backend) -> None:
     if backend.gate is None:
         pytest.skip("this backend has no connection")
     holder, other = backend.provider(), backend.provider()
@@ -241,24 +241,24 @@ def test_a_holding_outlives_a_broken_connection(backend: Backend) -> None:
     assert other.try_lock(SLACK_MS)
 
 
-def test_a_server_out_of_reach_ends_the_holding_and_grants_nothing(backend: Backend) -> None:
+def test_unreachable_server_ends_the_holding_and_grants_nothing(backend: Backend) -> None:
     if backend.gate is None:
         pytest.skip("this backend has no connection")
     holder, other = backend.provider(), backend.provider()
-    told: list[str] = []
+    notices: list[str] = []
     assert holder.try_lock(0)
-    holder.on_lost(told.append)
+    holder.on_lost(notices.append)
     backend.gate.shut()
-    # L3: lost by its own clock, before the server would give the lock to anybody else.
+    # L3: lost by its own clock, before the server would grant the lock to anyone else.
     assert eventually(lambda: state_of(holder) is Standing.LOST, within_ms=backend.free_after_ms)
-    assert eventually(lambda: len(told) == 1)
+    assert eventually(lambda: len(notices) == 1)
     assert not other.try_lock(100)
     backend.gate.open()
     assert other.try_lock(backend.free_after_ms + SLACK_MS)
     assert state_of(other) is Standing.HELD
 
 
-def test_close_releases_and_ends_the_provider(backend: Backend) -> None:
+def test_close_releases_the_lock_and_ends_the_provider(backend: Backend) -> None:
     provider, other = backend.provider(), backend.provider()
     assert provider.try_lock(0)
     provider.close()
@@ -268,7 +268,7 @@ def test_close_releases_and_ends_the_provider(backend: Backend) -> None:
         provider.try_lock(0)
 
 
-def test_a_hundred_cycles_leave_a_free_lock_and_growing_tokens(backend: Backend) -> None:
+def test_hundred_cycles_leave_a_free_lock_and_increasing_tokens(backend: Backend) -> None:
     provider = backend.provider()
     tokens = []
     for _ in range(backend.cycles):
@@ -292,7 +292,7 @@ def test_contending_providers_never_overlap(backend: Backend) -> None:
                 inside.append(number)
                 if len(inside) != 1:
                     overlaps.append(tuple(inside))
-                time.sleep(0.001)
+                time.sleep(0.001)  # the critical section
                 inside.remove(number)
                 provider.unlock()
 

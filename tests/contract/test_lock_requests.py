@@ -1,11 +1,11 @@
-"""What a lock costs: requests per uncontended cycle, counted at the store."""
+"""Requests per uncontended lock cycle, counted at the store."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.contract.stores import Place
-from tidelock.lock.driver import Lock
+from tests.contract.stores import StoreLocation
+from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
 
 LEASE = Lease(validity_ms=20_000, renew_ms=2_000)
@@ -21,8 +21,10 @@ def verbs() -> list[str]:
     return []
 
 
-def test_a_cycle_on_a_known_version_is_two_conditional_puts(place: Place, verbs: list[str]) -> None:
-    lock = Lock(place.open(observe=verbs.append), LEASE, probe=False)
+def test_cycle_on_a_known_version_is_two_conditional_puts(
+    location: StoreLocation, verbs: list[str]
+) -> None:
+    lock = Lock(location.open(observe=verbs.append), LEASE, probe=False)
     cycle(lock)
     for _ in range(5):
         verbs.clear()
@@ -31,35 +33,39 @@ def test_a_cycle_on_a_known_version_is_two_conditional_puts(place: Place, verbs:
     lock.close()
 
 
-def test_a_cycle_after_another_owner_s_is_three_requests(place: Place, verbs: list[str]) -> None:
-    lock = Lock(place.open(observe=verbs.append), LEASE, probe=False)
-    other = Lock(place.open(), LEASE, probe=False)
+def test_cycle_after_another_owner_is_three_requests(
+    location: StoreLocation, verbs: list[str]
+) -> None:
+    lock = Lock(location.open(observe=verbs.append), LEASE, probe=False)
+    other = Lock(location.open(), LEASE, probe=False)
     cycle(lock)
     cycle(other)
     verbs.clear()
     cycle(lock)
-    # P17: the first time, the version it knew is refused; then it reads, takes and releases.
+    # P17: at first the cached version is refused; then it reads, acquires and releases.
     assert verbs == ["put", "get", "put", "put"]
     for _ in range(3):
         cycle(other)
         verbs.clear()
         cycle(lock)
-        # P12: having met another, it looks first.
+        # P12: after contention it reads first.
         assert verbs == ["get", "put", "put"]
     verbs.clear()
     cycle(lock)
     cycle(lock)
-    # And once it finds its own release again, it writes at once.
+    # Once it finds its own release again, it writes without reading.
     assert verbs == ["get", "put", "put", "put", "put"]
     lock.close()
     other.close()
 
 
-def test_the_first_cycle_of_a_client_is_three_requests(place: Place, verbs: list[str]) -> None:
-    # The first client of a process looks at the audit switch as well, for all of them.
-    earlier = Lock(place.open(), LEASE, probe=False)
+def test_first_cycle_of_a_client_is_three_requests(
+    location: StoreLocation, verbs: list[str]
+) -> None:
+    # The first client of a process also reads the audit switch, once for all clients.
+    earlier = Lock(location.open(), LEASE, probe=False)
     cycle(earlier)
-    lock = Lock(place.open(observe=verbs.append), LEASE, probe=False)
+    lock = Lock(location.open(observe=verbs.append), LEASE, probe=False)
     verbs.clear()
     cycle(lock)
     assert verbs == ["get", "put", "put"]

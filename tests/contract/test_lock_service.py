@@ -1,4 +1,4 @@
-"""Dapr's lock contract over every kind of store: by the unmodified SDK, and by plain HTTP (V2).
+"""Dapr's lock contract on every type of store: with the unmodified SDK, and with plain HTTP (V2).
 
 The cases are those of Dapr's conformance suite for lock stores and of its Python SDK.
 """
@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
+from testkit.lockserver import ServiceProcess
 from tests.contract.lockcomponents import COMPONENTS, STORE, serving
-from tests.integration.lock_service import Http, ServiceProcess, eventually
+from tests.integration.lock_service import Http, eventually
 
-# The SDK says with each call that the API is alpha.
+# The SDK warns on each call that the API is alpha.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 EMBEDDED = ("tidelock-local", "storage-local", "statestore-local", "filesystem", "inprocess")
 
 
 def marked(kind: str) -> ParameterSet:
-    """Keep the tests of one server in one worker, with those of its provider: it starts once."""
+    """Keep the tests of one server in one worker, together with its provider's: it starts once."""
     if kind in EMBEDDED:
         return pytest.param(kind, marks=[pytest.mark.xdist_group("lock-service-contract")])
     marks = [pytest.mark.servers, pytest.mark.xdist_group(f"lock-{kind}")]
@@ -41,7 +42,7 @@ def service(
 
 @pytest.fixture
 def sdk(service: ServiceProcess, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return Dapr's SDK, told by its own settings where the service is."""
+    """Return Dapr's SDK, configured with the address of the service."""
     import dapr.clients
     from dapr.conf import settings
 
@@ -56,7 +57,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_conformance(sdk: Any, name: str) -> None:
-    """Cases 2 to 8 of Dapr's suite, in its order; case 1, the start, has passed by now."""
+    """Cases 2 to 8 of Dapr's suite, in order; case 1 is the start, which has already passed."""
     from dapr.clients.grpc._response import UnlockResponseStatus as Status
 
     first, second = f"{name}-1", f"{name}-2"
@@ -75,7 +76,7 @@ def test_conformance(sdk: Any, name: str) -> None:
         )
 
 
-def test_the_sdk_sync(sdk: Any, name: str) -> None:
+def test_sync_sdk(sdk: Any, name: str) -> None:
     with sdk.DaprClient() as client:
         with client.try_lock(STORE, name, "one", 10) as lock:
             assert lock
@@ -88,10 +89,10 @@ def test_the_sdk_sync(sdk: Any, name: str) -> None:
         assert client.unlock(STORE, name, "two").status.name == "lock_does_not_exist"
 
 
-def test_the_sdk_async(sdk: Any, name: str) -> None:
+def test_async_sdk(sdk: Any, name: str) -> None:
     from dapr.aio.clients import DaprClient
 
-    async def talk() -> None:
+    async def scenario() -> None:
         async with DaprClient() as client:
             async with await client.try_lock(STORE, name, "one", 10) as lock:
                 assert lock.success
@@ -101,28 +102,28 @@ def test_the_sdk_async(sdk: Any, name: str) -> None:
             assert found.status.name == "lock_belongs_to_others"
             assert (await client.unlock(STORE, name, "two")).status.name == "success"
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
-def test_http_answers_as_daprd_does(service: ServiceProcess, name: str) -> None:
+def test_http_replies_match_daprd(service: ServiceProcess, name: str) -> None:
     http = Http(service.url)
-    wish = {"resourceId": name, "lockOwner": "me", "expiryInSeconds": 10, "unknown": 1}
+    options = {"resourceId": name, "lockOwner": "me", "expiryInSeconds": 10, "unknown": 1}
     lock, unlock = f"/v1.0-alpha1/lock/{STORE}", f"/v1.0-alpha1/unlock/{STORE}"
-    answer = http("POST", lock, wish)
+    answer = http("POST", lock, options)
     assert (answer.status, answer.json) == (200, {"success": True})
     assert "deprecated" in answer.headers["warning"]
-    assert http("POST", lock, wish).json == {"success": False}
-    assert http("POST", unlock, {**wish, "lockOwner": "you"}).json == {"status": 2}
-    assert http("POST", unlock, wish).json == {"status": 0}
-    assert http("POST", unlock, wish).json == {"status": 1}
+    assert http("POST", lock, options).json == {"success": False}
+    assert http("POST", unlock, {**options, "lockOwner": "you"}).json == {"status": 2}
+    assert http("POST", unlock, options).json == {"status": 0}
+    assert http("POST", unlock, options).json == {"status": 1}
     http.close()
 
 
 def test_both_apis_lock_the_same_resource(service: ServiceProcess, name: str) -> None:
     http = Http(service.url)
     held = http.lock(name, immediate=True).json
-    wish = {"resourceId": name, "lockOwner": "me", "expiryInSeconds": 10}
-    assert http("POST", f"/v1.0-alpha1/lock/{STORE}", wish).json == {"success": False}
+    options = {"resourceId": name, "lockOwner": "me", "expiryInSeconds": 10}
+    assert http("POST", f"/v1.0-alpha1/lock/{STORE}", options).json == {"success": False}
     assert http.lock(name, immediate=True).status == 409
     assert http.unlock(name, held["lockID"]).status == 204
     assert http.unlock(name, held["lockID"]).status == 404
@@ -140,7 +141,7 @@ def test_tokens_of_a_resource_increase(service: ServiceProcess, name: str) -> No
     http.close()
 
 
-def test_a_forced_release_frees_the_resource(service: ServiceProcess, name: str) -> None:
+def test_forced_release_frees_the_resource(service: ServiceProcess, name: str) -> None:
     http = Http(service.url)
     held = http.lock(name).json
     assert http("DELETE", f"/v1.0-alpha2/lock/{name}", {"force": True}).status == 204

@@ -1,4 +1,4 @@
-"""What every store promises, on every implementation."""
+"""The store contract, on every implementation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from threading import Barrier, Event
 from typing import TypeVar
 
@@ -14,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.stores import Place
-from tidelock.base.errors import InvalidInput, NotFound, PermissionDenied, StoreUnreachable
-from tidelock.base.outcome import Landed
-from tidelock.store.contract import (
+from tests.contract.stores import StoreLocation
+from tidelock.core.errors import InvalidInput, NotFound, PermissionDenied, StoreUnreachable
+from tidelock.core.outcome import Landed
+from tidelock.storage.contract import (
     Busy,
     Create,
     Match,
@@ -34,22 +35,22 @@ RACERS = 8
 T = TypeVar("T")
 
 
-def landed(store: ObjectStore, key: str, body: bytes) -> str:
-    """Write an object whatever is there, and return its version."""
+def put(store: ObjectStore, key: str, body: bytes) -> str:
+    """Overwrite an object, and return its version."""
     reply = store.put(key, body, Overwrite())
     assert isinstance(reply, Landed)
     return reply.version
 
 
 def found(store: ObjectStore, key: str) -> StoredObject:
-    """Return an object that must be there."""
+    """Return an object that must exist."""
     stored = store.get(key)
     assert stored is not None
     return stored
 
 
 def race(work: Callable[[int], T]) -> list[T]:
-    """Let all racers work at the same moment, and return what each of them got."""
+    """Run all racers at the same moment, and return each result."""
     start = Barrier(RACERS)
 
     def run(racer: int) -> T:
@@ -86,7 +87,7 @@ def test_create_works_again_after_delete(store: ObjectStore) -> None:
 
 
 def test_match_replaces_the_object_and_gives_it_another_version(store: ObjectStore) -> None:
-    first = landed(store, "lock", b"one")
+    first = put(store, "lock", b"one")
     reply = store.put("lock", b"two", Match(first))
     assert isinstance(reply, Landed)
     assert reply.version != first
@@ -95,30 +96,30 @@ def test_match_replaces_the_object_and_gives_it_another_version(store: ObjectSto
 
 
 def test_match_of_a_stale_version_is_refused_and_changes_nothing(store: ObjectStore) -> None:
-    stale = landed(store, "lock", b"one")
-    current = landed(store, "lock", b"two")
+    stale = put(store, "lock", b"one")
+    current = put(store, "lock", b"two")
     assert store.put("lock", b"three", Match(stale)) == Refused()
     assert found(store, "lock").body == b"two"
     assert found(store, "lock").version == current
 
 
 def test_match_of_a_missing_object_is_refused_and_creates_nothing(store: ObjectStore) -> None:
-    version = landed(store, "lock", b"one")
+    version = put(store, "lock", b"one")
     store.delete("lock")
     assert store.put("lock", b"two", Match(version)) == Refused()
     assert store.get("lock") is None
 
 
 def test_overwrite_replaces_whatever_is_there(store: ObjectStore) -> None:
-    first = landed(store, "lock", b"one")
-    second = landed(store, "lock", b"two")
+    first = put(store, "lock", b"one")
+    second = put(store, "lock", b"two")
     assert first != second
     assert found(store, "lock").body == b"two"
 
 
-def test_a_conditional_write_is_one_request(place: Place) -> None:
+def test_conditional_write_is_one_request(location: StoreLocation) -> None:
     sent: Counter[str] = Counter()
-    store = place.open(observe=lambda verb: sent.update([verb]))
+    store = location.open(observe=lambda verb: sent.update([verb]))
     reply = store.put("lock", b"one", Create())
     assert isinstance(reply, Landed)
     store.put("lock", b"two", Match(reply.version))
@@ -131,13 +132,13 @@ def test_a_conditional_write_is_one_request(place: Place) -> None:
 # Reading
 
 
-def test_get_and_head_of_an_absent_object_are_none(store: ObjectStore) -> None:
+def test_get_and_head_of_an_absent_object_return_none(store: ObjectStore) -> None:
     assert store.get("nothing") is None
     assert store.head("nothing") is None
 
 
 def test_get_head_and_list_agree(store: ObjectStore) -> None:
-    version = landed(store, "a/lock", b"seven b")
+    version = put(store, "a/lock", b"seven b")
     got = found(store, "a/lock")
     head = store.head("a/lock")
     assert head is not None
@@ -145,7 +146,7 @@ def test_get_head_and_list_agree(store: ObjectStore) -> None:
     assert (head.key, head.size_bytes, head.version) == ("a/lock", 7, version)
     assert (listed.key, listed.size_bytes, listed.version) == ("a/lock", 7, version)
     assert got.version == version
-    # Some replies tell the time in seconds, others in milliseconds.
+    # Some replies have times in seconds, others in milliseconds.
     ages = [got.modified_epoch_ms, head.modified_epoch_ms, listed.modified_epoch_ms]
     assert max(ages) - min(ages) <= 1_000
     assert abs(time.time() * 1000 - max(ages)) < 60_000
@@ -166,23 +167,23 @@ def test_get_head_and_list_agree(store: ObjectStore) -> None:
         (50, 60, b""),
     ],
 )
-def test_get_returns_the_range_asked_for(
+def test_get_returns_the_requested_range(
     store: ObjectStore, start: int, end: int | None, expected: bytes
 ) -> None:
-    version = landed(store, "digits", b"0123456789")
+    version = put(store, "digits", b"0123456789")
     stored = store.get("digits", start=start, end=end)
     assert stored is not None
     assert stored.body == expected
     assert stored.version == version
 
 
-def test_a_range_of_an_absent_object_is_none(store: ObjectStore) -> None:
+def test_range_of_an_absent_object_is_none(store: ObjectStore) -> None:
     assert store.get("nothing", start=3, end=5) is None
     assert store.get("nothing", start=3, end=3) is None
 
 
 @pytest.mark.parametrize("mode", [Create(), Overwrite()], ids=["create", "overwrite"])
-def test_an_empty_body_is_an_object(store: ObjectStore, mode: Create | Overwrite) -> None:
+def test_empty_body_is_an_object(store: ObjectStore, mode: Create | Overwrite) -> None:
     assert isinstance(store.put("empty", b"", mode), Landed)
     assert found(store, "empty").body == b""
     head = store.head("empty")
@@ -194,9 +195,9 @@ def test_an_empty_body_is_an_object(store: ObjectStore, mode: Create | Overwrite
     assert ranged.body == b""
 
 
-def test_a_body_of_five_megabytes_comes_back_whole(store: ObjectStore) -> None:
+def test_body_of_five_megabytes_round_trips(store: ObjectStore) -> None:
     body = bytes(range(256)) * (5 * 4096)
-    version = landed(store, "large", body)
+    version = put(store, "large", body)
     stored = found(store, "large")
     assert stored.body == body
     assert stored.version == version
@@ -209,15 +210,16 @@ def test_a_body_of_five_megabytes_comes_back_whole(store: ObjectStore) -> None:
 
 
 def test_delete_removes_the_object(store: ObjectStore) -> None:
-    landed(store, "a/lock", b"one")
+    put(store, "a/lock", b"one")
     store.delete("a/lock")
     assert store.get("a/lock") is None
     assert list(store.list("")) == []
 
 
-def test_delete_of_an_absent_object_is_no_error(store: ObjectStore) -> None:
+def test_delete_of_an_absent_object_succeeds(store: ObjectStore) -> None:
     store.delete("nothing")
     store.delete("no/folder/nothing")
+    assert list(store.list("")) == []
 
 
 # Listing
@@ -227,40 +229,40 @@ LISTED = ["a/b", "a/c", "a/d/e", "a/d/f/g", "a/h", "a0", "aa", "b", "ä"]
 
 def test_list_yields_keys_in_byte_order(store: ObjectStore) -> None:
     for key in reversed(LISTED):
-        landed(store, key, key.encode())
+        put(store, key, key.encode())
     assert [meta.key for meta in store.list("")] == LISTED
 
 
-def test_list_orders_a_folder_by_the_slash_behind_its_name(store: ObjectStore) -> None:
+def test_list_orders_a_folder_by_the_slash_after_its_name(store: ObjectStore) -> None:
     for key in ("a/b", "a0", "a.b", "a b", "a-b"):
-        landed(store, key, b"x")
+        put(store, key, b"x")
     assert [meta.key for meta in store.list("")] == ["a b", "a-b", "a.b", "a/b", "a0"]
     assert [meta.key for meta in store.list("", start_after="a-b")] == ["a.b", "a/b", "a0"]
     assert next(meta.key for meta in store.list("", start_after="a")) == "a b"
 
 
-def test_list_orders_rare_letters_by_their_bytes(store: ObjectStore) -> None:
-    # In UTF-16 the second of these begins with the smaller unit.
+def test_list_orders_non_bmp_characters_by_their_bytes(store: ObjectStore) -> None:
+    # In UTF-16 the second of these begins with the smaller code unit.
     rare = ["\uff5e", "\U0001f30a"]
     for key in rare:
-        landed(store, key, b"x")
+        put(store, key, b"x")
     assert [meta.key for meta in store.list("")] == rare
 
 
 def test_list_yields_only_keys_with_the_prefix(store: ObjectStore) -> None:
     for key in LISTED:
-        landed(store, key, b"x")
+        put(store, key, b"x")
     for prefix in ("a", "a/", "a/d", "a/d/", "a/d/f", "b", "c", "ä"):
-        wanted = [key for key in LISTED if key.startswith(prefix)]
-        assert [meta.key for meta in store.list(prefix)] == wanted, prefix
+        expected_keys = [key for key in LISTED if key.startswith(prefix)]
+        assert [meta.key for meta in store.list(prefix)] == expected_keys, prefix
 
 
 def test_list_starts_after_a_key_whether_it_exists_or_not(store: ObjectStore) -> None:
     for key in LISTED:
-        landed(store, key, b"x")
+        put(store, key, b"x")
     for after in ("a/b", "a/bb", "a/d/", "a/d/e", "a/d/f/g", "a/dd", "b", "ä", "ö"):
-        wanted = [key for key in LISTED if key > after]
-        assert [meta.key for meta in store.list("", start_after=after)] == wanted, after
+        expected_keys = [key for key in LISTED if key > after]
+        assert [meta.key for meta in store.list("", start_after=after)] == expected_keys, after
     assert [meta.key for meta in store.list("a/", start_after="a/d/e")] == ["a/d/f/g", "a/h"]
 
 
@@ -269,30 +271,30 @@ def test_list_of_nothing_is_empty(store: ObjectStore) -> None:
     assert list(store.list("no/such/folder/")) == []
 
 
-def test_list_does_not_show_what_lies_beside_the_place(place: Place) -> None:
-    store = place.open()
-    landed(store, "mine", b"x")
+def test_list_does_not_show_siblings_of_its_prefix(location: StoreLocation) -> None:
+    store = location.open()
+    put(store, "mine", b"x")
     assert [meta.key for meta in store.list("")] == ["mine"]
     store.close()
 
 
-def test_list_of_clouds_goes_through_all_pages(cloud_place: Place) -> None:
+def test_list_of_cloud_stores_reads_all_pages(cloud_location: StoreLocation) -> None:
     sent: Counter[str] = Counter()
-    store = cloud_place.open(observe=lambda verb: sent.update([verb]), page_size=3)
+    store = cloud_location.open(observe=lambda verb: sent.update([verb]), page_size=3)
     keys = [f"part/{number:02}" for number in range(8)]
     for key in keys:
-        landed(store, key, b"x")
+        put(store, key, b"x")
     assert [meta.key for meta in store.list("part/")] == keys
     assert sent["list"] == 3
     assert [meta.key for meta in store.list("part/", start_after="part/04")] == keys[5:]
     store.close()
 
 
-def test_list_of_many_keys_is_complete(embedded_place: Place) -> None:
-    store = embedded_place.open()
+def test_list_of_many_keys_is_complete(embedded_location: StoreLocation) -> None:
+    store = embedded_location.open()
     keys = [f"part/{number:04}" for number in range(1_005)]
     for key in keys:
-        landed(store, key, b"x")
+        put(store, key, b"x")
     assert [meta.key for meta in store.list("part/")] == keys
 
 
@@ -329,7 +331,7 @@ ODD_KEYS = [
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
-def test_a_key_of_odd_letters_is_kept_as_it_is(store: ObjectStore, key: str) -> None:
+def test_key_with_unusual_characters_is_preserved(store: ObjectStore, key: str) -> None:
     check_key(store, key)
 
 
@@ -348,14 +350,14 @@ _KEYS = st.lists(_PARTS, min_size=1, max_size=3).map("/".join)
     max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_any_key_is_kept_as_it_is(store: ObjectStore, key: str) -> None:
-    # One example's object may be another's folder, which a file system cannot have.
+def test_any_key_is_preserved(store: ObjectStore, key: str) -> None:
+    # One example's object may be another's folder, which a file system cannot store.
     check_key(store, f"{uuid.uuid4().hex}/{key}")
 
 
 def check_key(store: ObjectStore, key: str) -> None:
-    """An object under `key` is found by get, head and list, by that key alone, and can go."""
-    version = landed(store, key, key.encode())
+    """Check that get, head and list find an object by exactly this key, and delete it."""
+    version = put(store, key, key.encode())
     folder = key.rpartition("/")[0]
     assert found(store, key).body == key.encode()
     head = store.head(key)
@@ -372,7 +374,7 @@ def check_key(store: ObjectStore, key: str) -> None:
 @pytest.mark.parametrize(
     "key", ["", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\0b", "a\nb", "\ud800"]
 )
-def test_a_key_that_cannot_be_is_refused_by_every_verb(store: ObjectStore, key: str) -> None:
+def test_invalid_key_is_refused_by_every_verb(store: ObjectStore, key: str) -> None:
     verbs: list[Callable[[], object]] = [
         lambda: store.get(key),
         lambda: store.head(key),
@@ -387,8 +389,8 @@ def test_a_key_that_cannot_be_is_refused_by_every_verb(store: ObjectStore, key: 
 # Races
 
 
-def test_one_of_many_racing_creates_wins(place: Place) -> None:
-    store = place.open()
+def test_one_of_many_racing_creates_wins(location: StoreLocation) -> None:
+    store = location.open()
     for attempt in range(5):
         key = f"lock-{attempt}"
 
@@ -403,14 +405,14 @@ def test_one_of_many_racing_creates_wins(place: Place) -> None:
     store.close()
 
 
-def test_one_of_many_racing_matches_wins(place: Place) -> None:
-    store = place.open()
-    version = landed(store, "lock", b"free")
+def test_one_of_many_racing_matches_wins(location: StoreLocation) -> None:
+    store = location.open()
+    version = put(store, "lock", b"free")
     for attempt in range(5):
 
-        def replace(racer: int, was: str = version, turn: int = attempt) -> PutReply:
-            # Bodies differ, as records do: where a version is a hash, equal bodies share it.
-            return store.put("lock", b"%d in turn %d" % (racer, turn), Match(was))
+        def replace(racer: int, was: str = version, repetition: int = attempt) -> PutReply:
+            # Bodies differ, as lock records do: where a version is a hash, equal bodies share it.
+            return store.put("lock", b"%d in turn %d" % (racer, repetition), Match(was))
 
         replies = race(replace)
         winners = [reply for reply in replies if isinstance(reply, Landed)]
@@ -421,9 +423,9 @@ def test_one_of_many_racing_matches_wins(place: Place) -> None:
     store.close()
 
 
-def test_a_counter_raised_by_racing_matches_loses_no_increment(place: Place) -> None:
-    stores = [place.open() for _ in range(2)]
-    landed(stores[0], "counter", b"0 start")
+def test_counter_incremented_by_racing_matches_loses_no_increment(location: StoreLocation) -> None:
+    stores = [location.open() for _ in range(2)]
+    put(stores[0], "counter", b"0 start")
 
     def raise_once(store: ObjectStore, nonce: str) -> None:
         while True:
@@ -435,8 +437,8 @@ def test_a_counter_raised_by_racing_matches_loses_no_increment(place: Place) -> 
                 return
 
     def work(racer: int) -> None:
-        for turn in range(5):
-            raise_once(stores[racer % 2], f"{racer}-{turn}")
+        for repetition in range(5):
+            raise_once(stores[racer % 2], f"{racer}-{repetition}")
 
     race(work)
     assert found(stores[0], "counter").body.split()[0] == b"%d" % (RACERS * 5)
@@ -444,16 +446,16 @@ def test_a_counter_raised_by_racing_matches_loses_no_increment(place: Place) -> 
         store.close()
 
 
-def test_a_reader_never_sees_part_of_an_object(place: Place) -> None:
-    store = place.open()
-    landed(store, "page", b"\0" * 100_000)
+def test_reader_never_sees_a_partial_object(location: StoreLocation) -> None:
+    store = location.open()
+    put(store, "page", b"\0" * 100_000)
     done = Event()
 
     def read() -> int:
         reads = 0
         while not done.is_set() or reads == 0:
             body = found(store, "page").body
-            # The first byte of a page is in all of them, and says how many there are.
+            # The first byte of a page is in all pages, and gives their number.
             assert body == body[:1] * (100_000 + 1_000 * body[0])
             reads += 1
         return reads
@@ -462,18 +464,18 @@ def test_a_reader_never_sees_part_of_an_object(place: Place) -> None:
         readers = [threads.submit(read) for _ in range(3)]
         try:
             for number in range(1, 31):
-                landed(store, "page", bytes([number]) * (100_000 + 1_000 * number))
+                put(store, "page", bytes([number]) * (100_000 + 1_000 * number))
         finally:
             done.set()
         assert all(reader.result() > 0 for reader in readers)
     store.close()
 
 
-# Buckets, credentials, and the end
+# Buckets, credentials, and closing
 
 
-def test_a_missing_bucket_is_named_by_every_verb(cloud_place: Place) -> None:
-    assert cloud_place.open_absent is not None
+def test_missing_bucket_is_reported_by_every_verb(cloud_location: StoreLocation) -> None:
+    assert cloud_location.open_absent is not None
     verbs: list[Callable[[ObjectStore], object]] = [
         lambda store: store.get("lock"),
         lambda store: store.head("lock"),
@@ -483,15 +485,15 @@ def test_a_missing_bucket_is_named_by_every_verb(cloud_place: Place) -> None:
         lambda store: list(store.list("")),
     ]
     for verb in verbs:
-        store = cloud_place.open_absent()
+        store = cloud_location.open_absent()
         with pytest.raises(NotFound, match="tidelock-absent"):
             verb(store)
         store.close()
 
 
-def test_wrong_credentials_are_denied_to_every_verb(guarded_place: Place) -> None:
-    assert guarded_place.open_denied is not None
-    store = guarded_place.open_denied()
+def test_wrong_credentials_are_denied_by_every_verb(guarded_location: StoreLocation) -> None:
+    assert guarded_location.open_denied is not None
+    store = guarded_location.open_denied()
     verbs: list[Callable[[], object]] = [
         lambda: store.get("lock"),
         lambda: store.head("lock"),
@@ -506,16 +508,18 @@ def test_wrong_credentials_are_denied_to_every_verb(guarded_place: Place) -> Non
     store.close()
 
 
-def test_closing_twice_is_no_error(place: Place) -> None:
-    store = place.open()
-    landed(store, "lock", b"one")
+def test_closing_twice_succeeds(location: StoreLocation) -> None:
+    store = location.open()
+    put(store, "lock", b"one")
     store.close()
     store.close()
+    with closing(location.open()) as again:
+        assert found(again, "lock").body == b"one"
 
 
-def test_a_closed_cloud_store_sends_nothing(cloud_place: Place) -> None:
+def test_closed_cloud_store_sends_nothing(cloud_location: StoreLocation) -> None:
     sent: list[str] = []
-    store = cloud_place.open(observe=sent.append)
+    store = cloud_location.open(observe=sent.append)
     store.close()
     with pytest.raises(StoreUnreachable, match="closed"):
         store.put("lock", b"one", Create())

@@ -1,4 +1,4 @@
-"""What every upload promises, on every implementation."""
+"""The upload contract, on every implementation."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.stores import Place
-from tidelock.base.errors import InvalidInput, NotFound
-from tidelock.base.limits import UPLOAD_PART_BYTES
-from tidelock.base.outcome import Landed
-from tidelock.store.contract import Busy, Create, ObjectStore, Refused, Unclear
+from tests.contract.stores import StoreLocation
+from tidelock.core.errors import InvalidInput, NotFound
+from tidelock.core.limits import UPLOAD_PART_BYTES
+from tidelock.core.outcome import Landed
+from tidelock.storage.contract import Busy, Create, ObjectStore, Refused, Unclear
 
 SMALL = b"a body that fits into one request"
 LARGE = bytes(range(256)) * (UPLOAD_PART_BYTES // 128 + 1)
-"""Two whole parts and a piece."""
+"""Two full parts and a partial one."""
 
 bodies = pytest.mark.parametrize("body", [b"", SMALL, LARGE], ids=["empty", "small", "large"])
 
 
 @bodies
-def test_a_finished_upload_is_the_object(store: ObjectStore, body: bytes) -> None:
+def test_finished_upload_is_the_object(store: ObjectStore, body: bytes) -> None:
     with store.upload("data/file") as upload:
         for start in range(0, len(body), 3_000_000):
             upload.write(body[start : start + 3_000_000])
@@ -35,7 +35,7 @@ def test_a_finished_upload_is_the_object(store: ObjectStore, body: bytes) -> Non
 
 
 @bodies
-def test_nothing_is_seen_before_the_finish(store: ObjectStore, body: bytes) -> None:
+def test_object_is_invisible_before_finish(store: ObjectStore, body: bytes) -> None:
     with store.upload("data/file") as upload:
         upload.write(body)
         assert store.get("data/file") is None
@@ -45,7 +45,7 @@ def test_nothing_is_seen_before_the_finish(store: ObjectStore, body: bytes) -> N
 
 
 @bodies
-def test_an_upload_that_is_left_unfinished_leaves_nothing(store: ObjectStore, body: bytes) -> None:
+def test_unfinished_upload_leaves_nothing(store: ObjectStore, body: bytes) -> None:
     with store.upload("data/file") as upload:
         upload.write(body)
     assert store.head("data/file") is None
@@ -53,9 +53,7 @@ def test_an_upload_that_is_left_unfinished_leaves_nothing(store: ObjectStore, bo
 
 
 @bodies
-def test_an_upload_lands_after_one_that_was_left_unfinished(
-    store: ObjectStore, body: bytes
-) -> None:
+def test_upload_succeeds_after_an_unfinished_one(store: ObjectStore, body: bytes) -> None:
     with store.upload("data/file") as upload:
         upload.write(body)
     with store.upload("data/file") as upload:
@@ -66,7 +64,7 @@ def test_an_upload_lands_after_one_that_was_left_unfinished(
     assert found.body == body
 
 
-def test_an_upload_given_up_by_an_error_leaves_nothing(store: ObjectStore) -> None:
+def test_upload_aborted_by_an_error_leaves_nothing(store: ObjectStore) -> None:
     def give_up() -> None:
         with store.upload("data/file") as upload:
             upload.write(LARGE)
@@ -78,7 +76,7 @@ def test_an_upload_given_up_by_an_error_leaves_nothing(store: ObjectStore) -> No
 
 
 @bodies
-def test_an_upload_never_replaces_an_object(store: ObjectStore, body: bytes) -> None:
+def test_upload_never_replaces_an_object(store: ObjectStore, body: bytes) -> None:
     store.put("data/file", b"first", Create())
     with store.upload("data/file") as upload:
         upload.write(body)
@@ -89,12 +87,12 @@ def test_an_upload_never_replaces_an_object(store: ObjectStore, body: bytes) -> 
 
 
 @bodies
-def test_one_of_many_uploads_of_a_key_lands(place: Place, body: bytes) -> None:
+def test_one_of_many_uploads_of_a_key_succeeds(location: StoreLocation, body: bytes) -> None:
     racers = 4
     start = threading.Barrier(racers)
 
     def race(racer: int) -> object:
-        store = place.open()
+        store = location.open()
         with store.upload("data/file") as upload:
             upload.write(bytes([racer]))
             upload.write(body)
@@ -108,12 +106,12 @@ def test_one_of_many_uploads_of_a_key_lands(place: Place, body: bytes) -> None:
     winners = [racer for racer, reply in enumerate(replies) if isinstance(reply, Landed)]
     assert len(winners) == 1
     assert all(isinstance(reply, Landed | Refused | Busy | Unclear) for reply in replies)
-    found = place.open().get("data/file")
+    found = location.open().get("data/file")
     assert found is not None
     assert found.body == bytes([winners[0]]) + body
 
 
-def test_a_view_of_any_shape_is_written_as_its_bytes(store: ObjectStore) -> None:
+def test_view_of_any_shape_is_written_as_its_bytes(store: ObjectStore) -> None:
     with store.upload("data/file") as upload:
         upload.write(memoryview(b"abcdefgh").cast("I"))
         upload.write(bytearray(b"ij"))
@@ -123,7 +121,7 @@ def test_a_view_of_any_shape_is_written_as_its_bytes(store: ObjectStore) -> None
     assert found.body == b"abcdefghij"
 
 
-def test_a_finished_upload_takes_no_more(store: ObjectStore) -> None:
+def test_finished_upload_refuses_more_data(store: ObjectStore) -> None:
     with store.upload("data/file") as upload:
         upload.write(SMALL)
         upload.finish()
@@ -131,15 +129,15 @@ def test_a_finished_upload_takes_no_more(store: ObjectStore) -> None:
             upload.finish()
 
 
-def test_an_upload_refuses_what_is_no_key(store: ObjectStore) -> None:
+def test_upload_refuses_an_invalid_key(store: ObjectStore) -> None:
     with pytest.raises(InvalidInput, match="not a key"):
         store.upload("../escape")
 
 
-def test_an_upload_into_a_missing_bucket_says_so(cloud_place: Place) -> None:
-    if cloud_place.open_absent is None:
+def test_upload_to_a_missing_bucket_reports_it(cloud_location: StoreLocation) -> None:
+    if cloud_location.open_absent is None:
         pytest.skip("this store has no buckets")
-    store = cloud_place.open_absent()
+    store = cloud_location.open_absent()
 
     def begin() -> None:
         with store.upload("data/file") as upload:
@@ -149,7 +147,7 @@ def test_an_upload_into_a_missing_bucket_says_so(cloud_place: Place) -> None:
         begin()
 
 
-def test_a_path_of_an_upload_takes_the_whole_body(store: ObjectStore) -> None:
+def test_upload_of_a_path_sends_the_whole_file(store: ObjectStore) -> None:
     with store.upload("data/file") as upload:
         if upload.path is None:
             upload.write(LARGE)
@@ -162,7 +160,7 @@ def test_a_path_of_an_upload_takes_the_whole_body(store: ObjectStore) -> None:
     assert (meta.size_bytes, meta.version) == (len(LARGE), reply.version)
 
 
-def test_a_local_path_reads_the_object(store: ObjectStore) -> None:
+def test_local_path_reads_the_object(store: ObjectStore) -> None:
     assert store.local_path("data/file") is None
     store.put("data/file", SMALL, Create())
     path = store.local_path("data/file")

@@ -1,4 +1,4 @@
-"""kill -9 at every point: a newcomer finds the old object or the new one, and no stuck lock."""
+"""SIGKILL at every point: the next process finds the old or the new object, and no stuck lock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tidelock.testing.crash import StraceUnavailable, find_strace
-from tidelock.testing.servers import ServerUnavailable
+from testkit.crash import StraceUnavailable, find_strace
+from testkit.servers import ServerUnavailable
 
 EFFECTS_MIN = 50
 CALLS_MIN = 100
@@ -19,7 +19,7 @@ FAULTS_MIN = 60
 
 @pytest.fixture(scope="module")
 def strace() -> None:
-    """Skip where nobody may trace; fail in continuous integration if the tool is missing."""
+    """Skip where tracing is not permitted; fail in continuous integration if strace is missing."""
     try:
         find_strace()
     except StraceUnavailable as error:
@@ -31,9 +31,9 @@ def strace() -> None:
 
 
 def crash(*arguments: str) -> tuple[int, int, str]:
-    """Run the harness in a process without threads; return its points, its problems, its words."""
+    """Run the harness in a process without threads; return its points, problems and output."""
     done = subprocess.run(
-        [sys.executable, "-m", "tidelock.testing.crash", *arguments],
+        [sys.executable, "-m", "testkit.crash", *arguments],
         capture_output=True,
         text=True,
         timeout=280,
@@ -43,35 +43,35 @@ def crash(*arguments: str) -> tuple[int, int, str]:
         name: int(count)
         for name, count in re.findall(r"^(points|problems) +(\d+)$", done.stdout, re.MULTILINE)
     }
-    said = done.stdout + done.stderr
-    assert numbers.keys() == {"points", "problems"}, said
-    assert (done.returncode == 0) == (numbers["problems"] == 0), said
-    print(said)
-    return numbers["points"], numbers["problems"], said
+    output = done.stdout + done.stderr
+    assert numbers.keys() == {"points", "problems"}, output
+    assert (done.returncode == 0) == (numbers["problems"] == 0), output
+    print(output)
+    return numbers["points"], numbers["problems"], output
 
 
-def test_a_kill_before_or_after_any_request_is_survived() -> None:
-    points, problems, said = crash("effects")
-    assert problems == 0, said
+def test_kill_before_or_after_any_request_is_survived() -> None:
+    points, problems, output = crash("effects")
+    assert problems == 0, output
     assert points >= EFFECTS_MIN
 
 
 @pytest.mark.usefixtures("strace")
-def test_a_kill_at_any_write_class_call_is_survived() -> None:
-    points, problems, said = crash("calls", "--every", "2")
-    assert problems == 0, said
+def test_kill_at_any_writing_system_call_is_survived() -> None:
+    points, problems, output = crash("calls", "--every", "2")
+    assert problems == 0, output
     assert points >= CALLS_MIN
 
 
 @pytest.mark.usefixtures("strace")
-def test_a_call_that_fails_is_reported_as_what_it_is() -> None:
-    points, problems, said = crash("faults")
-    assert problems == 0, said
+def test_failing_system_call_is_reported_correctly() -> None:
+    points, problems, output = crash("faults")
+    assert problems == 0, output
     assert points >= FAULTS_MIN
 
 
 @pytest.mark.usefixtures("strace")
-def test_a_store_that_writes_in_place_is_caught() -> None:
-    _, problems, said = crash("calls", "--every", "3", "--store", "in-place")
+def test_store_that_writes_in_place_is_caught() -> None:
+    _, problems, output = crash("calls", "--every", "3", "--store", "in-place")
     assert problems > 0
-    assert "which nobody wrote whole" in said or "cannot be read" in said
+    assert "which was never written" in output

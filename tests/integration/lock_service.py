@@ -1,4 +1,4 @@
-"""Plain HTTP against a lock service, as any program would speak it."""
+"""A plain HTTP client for a lock service."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Self
 
 import urllib3
 
-from tidelock.testing.lockserver import HOST, ServiceProcess
+from testkit.lockserver import HOST, ServiceProcess
 
 __all__ = ["HOST", "Answer", "Http", "Lines", "ServiceProcess", "eventually"]
 
 
 @dataclass(slots=True)
 class Http:
-    """A plain HTTP client: what curl would do."""
+    """A plain HTTP client, like curl."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -32,8 +32,8 @@ class Http:
         )
         return Answer(reply.status, reply.data, dict(reply.headers))
 
-    def lock(self, resource: str, **wish: object) -> Answer:
-        return self("POST", f"/v1.0-alpha2/lock/{resource}", wish)
+    def lock(self, resource: str, **options: object) -> Answer:
+        return self("POST", f"/v1.0-alpha2/lock/{resource}", options)
 
     def unlock(self, resource: str, lock_id: str) -> Answer:
         return self("DELETE", f"/v1.0-alpha2/lock/{resource}", {"lockID": lock_id})
@@ -52,8 +52,8 @@ class Http:
             )
         )
 
-    def stream(self, resource: str, **wish: object) -> Lines:
-        return self.lines("POST", f"/v1.0-alpha2/lock/{resource}", wish)
+    def stream(self, resource: str, **options: object) -> Lines:
+        return self.lines("POST", f"/v1.0-alpha2/lock/{resource}", options)
 
     def close(self) -> None:
         self.pool.clear()
@@ -73,7 +73,7 @@ class Answer:
 
 
 class Lines:
-    """A stream of JSON lines; closing it is the client's disconnect."""
+    """A stream of JSON lines; closing it disconnects the client."""
 
     def __init__(self, reply: urllib3.BaseHTTPResponse) -> None:
         self.reply = reply
@@ -81,7 +81,7 @@ class Lines:
         self._rest = b""
 
     def next(self, *, skip_pings: bool = True) -> dict[str, Any] | None:
-        """Return the next line; None at the end of the stream."""
+        """Return the next line, or None at the end of the stream."""
         while True:
             while b"\n" not in self._rest:
                 more = self.reply.read1(65_536)
@@ -106,7 +106,7 @@ class Lines:
 
 
 def eventually(condition: Any, *, within_s: float = 60.0, every_s: float = 0.02) -> Any:
-    """Return the first true answer of `condition`, or fail."""
+    """Return the first true result of `condition`, or fail."""
     end = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < end, f"not within {within_s} s"

@@ -1,4 +1,4 @@
-"""A lock service whose backend is away: it says so, grants nothing, and goes on when it is back."""
+"""A lock service without its backend reports the outage, grants nothing, and recovers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any
 import grpc
 import pytest
 
+from testkit.lockserver import ServiceProcess
+from testkit.proxy import TcpGate
+from testkit.servers import RunningServer
+from testkit.servers.etcd import etcd
+from testkit.servers.redis import redis
 from tests.contract.lockcomponents import STORE, component_text
-from tests.integration.lock_service import Http, Lines, ServiceProcess, eventually
-from tidelock.lockservice import protofile
-from tidelock.lockservice.grpc import DAPR, LOCKS, STREAM_LOCKS
-from tidelock.testing.proxy import TcpGate
-from tidelock.testing.servers import RunningServer
-from tidelock.testing.servers.etcd import etcd
-from tidelock.testing.servers.redis import redis
+from tests.integration.lock_service import Http, Lines, eventually
+from tidelock.lock.server import grpc_messages
+from tidelock.lock.server.grpc import DAPR, LOCKS, STREAM_LOCKS
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("lock-service-backend")]
 
@@ -49,7 +50,7 @@ def _error_of(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
 
 
 def _grpc(channel: Any, service: str, name: str, **fields: Any) -> Any:
-    method = protofile.method(service, name)
+    method = grpc_messages.method(service, name)
     make = channel.unary_stream if method.streams else channel.unary_unary
     send = make(method.path, method.request.SerializeToString, method.response.FromString)
     return send(method.request(**fields), timeout=60)
@@ -63,7 +64,7 @@ def _last_line(stream: Lines) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_backend_that_is_killed_is_unavailable_and_not_held_by_another(
+def test_killed_backend_is_reported_unavailable_and_not_as_a_held_lock(
     name: str, tmp_path: Path
 ) -> None:
     kind, started, metadata = BACKENDS[name]
@@ -83,8 +84,8 @@ def test_a_backend_that_is_killed_is_unavailable_and_not_held_by_another(
         assert "another program" not in answer.body.decode()
         answer = http.lock("after", wait="1s")
         assert (answer.status, answer.json["errorCode"]) == (503, "ERR_UNAVAILABLE")
-        wish = {"resourceId": "r", "lockOwner": "o", "expiryInSeconds": 5}
-        answer = http("POST", f"/v1.0-alpha1/lock/{STORE}", wish)
+        request = {"resourceId": "r", "lockOwner": "o", "expiryInSeconds": 5}
+        answer = http("POST", f"/v1.0-alpha1/lock/{STORE}", request)
         assert (answer.status, answer.json["errorCode"]) == (503, "ERR_TRY_LOCK")
         with http.stream("after", immediate=True) as stream:
             assert stream.status == 503
@@ -112,7 +113,7 @@ def test_a_backend_that_is_killed_is_unavailable_and_not_held_by_another(
         http.close()
 
 
-def test_a_waiter_keeps_its_place_through_a_short_outage_and_health_recovers(
+def test_waiter_keeps_its_queue_position_through_a_short_outage_and_health_recovers(
     tmp_path: Path,
 ) -> None:
     with redis() as server:
@@ -135,7 +136,7 @@ def test_a_waiter_keeps_its_place_through_a_short_outage_and_health_recovers(
         gate.stop()
 
 
-def test_a_waiter_hears_of_a_long_outage_though_it_set_no_limit(tmp_path: Path) -> None:
+def test_waiter_without_a_limit_is_notified_of_a_long_outage(tmp_path: Path) -> None:
     with redis() as server:
         metadata = {"redisHost": f"{server.host}:{server.port}"}
         with _serving("lock.redis", metadata, tmp_path) as service:
@@ -181,23 +182,23 @@ WRONG: Mapping[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_component_that_cannot_work_is_refused_at_the_start(case: str, tmp_path: Path) -> None:
-    kind, metadata, words = WRONG[case]
+def test_broken_component_is_refused_at_startup(case: str, tmp_path: Path) -> None:
+    kind, metadata, phrases = WRONG[case]
     file = tmp_path / "component.yaml"
     file.write_text(component_text(kind, metadata))
-    code = "from tidelock.ops.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
+    code = "from tidelock.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
     ports = ["--http-port", "0", "--grpc-port", "0"]
-    place = ["--store", str(tmp_path / "state"), "--components", str(file)]
+    arguments = ["--store", str(tmp_path / "state"), "--components", str(file)]
     ended = subprocess.run(
-        [sys.executable, "-c", code, "serve", "--json", *place, *ports],
+        [sys.executable, "-c", code, "serve", "--json", *arguments, *ports],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert ended.returncode == 2, ended.stdout + ended.stderr
-    said = json.loads(ended.stdout)["error"] if ended.stdout.strip() else ended.stderr
-    told = json.dumps(said, ensure_ascii=False)
-    assert STORE in told
-    for word in words:
-        assert word in told, told
+    reported = json.loads(ended.stdout)["error"] if ended.stdout.strip() else ended.stderr
+    text = json.dumps(reported, ensure_ascii=False)
+    assert STORE in text
+    for phrase in phrases:
+        assert phrase in text, text

@@ -1,4 +1,4 @@
-"""The clients of the lock service: asyncio over gRPC, and the command line."""
+"""Clients of the lock service: asyncio over gRPC, and the command line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 import tidelock as tl
-from tests.integration.lock_service import Http, ServiceProcess, eventually
-from tidelock.base.errors import AcquireTimeout, HoldingLost, InvalidInput
+from testkit.lockserver import ServiceProcess
+from tests.integration.lock_service import Http, eventually
+from tidelock.core.errors import AcquireTimeout, HoldingLost, InvalidInput
+from tidelock.lock.server.async_client import AsyncLockClient, AsyncServiceLock
+from tidelock.lock.server.errors import Unauthenticated
 from tidelock.lock.state import Standing
-from tidelock.lockservice.aclient import AsyncLockClient, AsyncServiceLock
-from tidelock.lockservice.answers import Unauthenticated
 
 pytestmark = pytest.mark.xdist_group("lock-service-client")
 
-CLI = "from tidelock.ops.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
+CLI = "from tidelock.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +43,18 @@ def state_of(lock: AsyncServiceLock) -> Standing:
     return lock.state
 
 
-def run(service: ServiceProcess, talk: Callable[[AsyncLockClient], Awaitable[None]]) -> None:
+def run(service: ServiceProcess, scenario: Callable[[AsyncLockClient], Awaitable[None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(60), tl.AsyncLockClient(service.grpc_address) as client:
-            await talk(client)
+            await scenario(client)
 
     asyncio.run(bounded())
 
 
-def test_a_lock_is_held_inside_async_with_and_free_after_it(
+def test_lock_is_held_inside_async_with_and_released_after_it(
     service: ServiceProcess, http: Http
 ) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         async with client.lock("plain", owner="me") as held:
             assert held.token > 0
             assert state_of(held) is Standing.HELD
@@ -63,22 +64,22 @@ def test_a_lock_is_held_inside_async_with_and_free_after_it(
         with pytest.raises(HoldingLost):
             held.check()
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_lock_is_renewed_beyond_its_ttl(service: ServiceProcess, http: Http) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+def test_lock_is_renewed_beyond_its_ttl(service: ServiceProcess, http: Http) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         async with client.lock("renewed", ttl_ms=3_000) as held:
             token = held.token
-            await asyncio.sleep(3.5)
+            await asyncio.sleep(3.5)  # longer than the ttl
             assert held.check() == token
             assert http.status("renewed")["token"] == token
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_wait_ends_in_time_and_leaves_nothing(service: ServiceProcess, http: Http) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+def test_wait_times_out_and_leaves_nothing(service: ServiceProcess, http: Http) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         async with client.lock("waited"):
             with pytest.raises(AcquireTimeout):
                 await client.lock("waited").acquire(0.2)
@@ -87,11 +88,11 @@ def test_a_wait_ends_in_time_and_leaves_nothing(service: ServiceProcess, http: H
         assert http.status("waited")["waiters"] == 0
         assert not http.status("waited")["locked"]
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_cancelled_wait_is_called_off(service: ServiceProcess, http: Http) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+def test_cancelled_wait_is_withdrawn(service: ServiceProcess, http: Http) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         async with client.lock("cancelled"):
             task = asyncio.ensure_future(client.lock("cancelled").acquire())
             while http.status("cancelled")["waiters"] == 0:  # noqa: ASYNC110 - another process's
@@ -100,25 +101,25 @@ def test_a_cancelled_wait_is_called_off(service: ServiceProcess, http: Http) -> 
             await asyncio.gather(task, return_exceptions=True)
             assert http.status("cancelled")["waiters"] == 0
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_long_wait_is_granted_with_a_whole_lease(service: ServiceProcess) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+def test_long_wait_is_granted_with_a_full_lease(service: ServiceProcess) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         first, second = client.lock("long", ttl_ms=4_000), client.lock("long", ttl_ms=4_000)
         await first.acquire()
         task = asyncio.ensure_future(second.acquire(60))
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.5)  # a considerable part of the lease
         await first.release()
         assert await task > 0
         assert state_of(second) is Standing.HELD
         await second.release()
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_loss_is_told(service: ServiceProcess, http: Http) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+def test_lost_lock_is_reported(service: ServiceProcess, http: Http) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         causes: list[str] = []
         lock = client.lock("lost", ttl_ms=1_000)
         await lock.acquire()
@@ -130,23 +131,23 @@ def test_a_loss_is_told(service: ServiceProcess, http: Http) -> None:
         with pytest.raises(HoldingLost):
             await lock.release()
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_wrong_request_is_an_error_at_once(service: ServiceProcess) -> None:
-    async def talk(client: AsyncLockClient) -> None:
+def test_invalid_request_fails_immediately(service: ServiceProcess) -> None:
+    async def scenario(client: AsyncLockClient) -> None:
         with pytest.raises(InvalidInput):
             await client.lock("a||b").acquire()
         with pytest.raises(InvalidInput):
             await client.lock("short", ttl_ms=1).acquire()
 
-    run(service, talk)
+    run(service, scenario)
 
 
-def test_a_restart_of_the_service_is_survived(tmp_path: Path) -> None:
+def test_clients_survive_a_restart_of_the_service(tmp_path: Path) -> None:
     with ServiceProcess(str(tmp_path / "store"), log=tmp_path / "log") as service:
 
-        async def talk(client: AsyncLockClient) -> None:
+        async def scenario(client: AsyncLockClient) -> None:
             async with client.lock("survivor", ttl_ms=20_000) as held:
                 token = held.token
                 await asyncio.to_thread(service.kill)
@@ -154,13 +155,13 @@ def test_a_restart_of_the_service_is_survived(tmp_path: Path) -> None:
                 await held._renew()
                 assert held.check() == token
 
-        run(service, talk)
+        run(service, scenario)
 
 
-def test_a_token_is_sent(tmp_path: Path) -> None:
+def test_token_is_sent(tmp_path: Path) -> None:
     with ServiceProcess(str(tmp_path / "store"), env={"DAPR_API_TOKEN": "t" * 40}) as service:
 
-        async def talk() -> None:
+        async def scenario() -> None:
             async with AsyncLockClient(service.grpc_address) as client:
                 with pytest.raises(Unauthenticated):
                     await client.lock("r").acquire()
@@ -170,7 +171,7 @@ def test_a_token_is_sent(tmp_path: Path) -> None:
             ):
                 assert held.token > 0
 
-        asyncio.run(talk())
+        asyncio.run(scenario())
         lock = tl.ServiceLockProvider.at(service.url, "r2", token="t" * 40)
         assert lock.try_lock(0)
         lock.unlock()
@@ -187,7 +188,7 @@ def cli(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_lock_run_takes_a_lock_of_the_service(service: ServiceProcess, http: Http) -> None:
+def test_lock_run_acquires_a_lock_of_the_service(service: ServiceProcess, http: Http) -> None:
     held = http.lock("nightly").json
     done = cli("lock", "run", "nightly", "--service", service.url, "--no-wait", "--", "true")
     assert done.returncode == 4

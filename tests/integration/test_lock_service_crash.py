@@ -1,4 +1,4 @@
-"""The lock service dies, again and again, and no grant and no token order is lost (V1, V4)."""
+"""The lock service crashes repeatedly; no grant and no token order is lost (V1, V4)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.lock_service import Http, Lines, ServiceProcess, eventually
-from tidelock.base.errors import HoldingLost, TidelockError
+from testkit.history import Section, violations
+from testkit.lockserver import ServiceProcess
+from tests.integration.lock_service import Http, Lines, eventually
+from tidelock.core.errors import HoldingLost, TidelockError
+from tidelock.lock.server.client import ServiceLockProvider
+from tidelock.lock.server.entries import NO_HASH, entry_of, follows
 from tidelock.lock.state import Standing
-from tidelock.lockservice.client import ServiceLockProvider
-from tidelock.lockservice.entries import NO_HASH, entry_of, follows
-from tidelock.testing.history import Section, violations
 
 pytestmark = pytest.mark.xdist_group("lock-service-crash")
 
@@ -33,7 +34,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 def contend(url: str, who: str, stop: threading.Event, sections: list[Section]) -> None:
-    """Take the lock, note the section, give it back; whatever happens to the service."""
+    """Acquire the lock, record the section, release it; whatever happens to the service."""
     lock = ServiceLockProvider.at(url, "contended", ttl_ms=2_000)
     while not stop.is_set():
         try:
@@ -41,19 +42,19 @@ def contend(url: str, who: str, stop: threading.Event, sections: list[Section]) 
                 continue
             token = lock.check()
             began_ns = time.monotonic_ns()
-            time.sleep(0.002)
+            time.sleep(0.002)  # the critical section
             lock.check()
             sections.append(Section(who, token, began_ns, time.monotonic_ns()))
             lock.unlock()
         except HoldingLost:
             continue
         except TidelockError:
-            time.sleep(0.05)
+            time.sleep(0.05)  # the service restarts
     lock.close()
 
 
 @pytest.mark.timeout(max(300, 20 * KILLS))
-def test_kill_9_under_load_loses_no_grant_and_no_token_order(service: ServiceProcess) -> None:
+def test_sigkill_under_load_loses_no_grant_and_no_token_order(service: ServiceProcess) -> None:
     stop = threading.Event()
     sections: list[Section] = []
     threads = [
@@ -83,7 +84,7 @@ def test_kill_9_under_load_loses_no_grant_and_no_token_order(service: ServicePro
     http.close()
 
 
-def test_the_checker_finds_a_service_that_forgets(tmp_path: Path) -> None:
+def test_checker_detects_a_service_that_loses_its_state(tmp_path: Path) -> None:
     """The same load against a service whose store is wiped at each start must be caught."""
     import shutil
 
@@ -105,7 +106,7 @@ def test_the_checker_finds_a_service_that_forgets(tmp_path: Path) -> None:
         http.close()
 
 
-def test_a_holder_keeps_its_lock_over_a_restart_and_hears_of_none(service: ServiceProcess) -> None:
+def test_holder_keeps_its_lock_over_a_restart_without_noticing(service: ServiceProcess) -> None:
     lock = ServiceLockProvider.at(service.url, "held", ttl_ms=20_000)
     assert lock.try_lock(0)
     token = lock.check()
@@ -122,7 +123,7 @@ def test_a_holder_keeps_its_lock_over_a_restart_and_hears_of_none(service: Servi
     assert lost == []
 
 
-def test_a_holder_without_a_service_stops_in_time(service: ServiceProcess) -> None:
+def test_holder_without_a_service_stops_in_time(service: ServiceProcess) -> None:
     lock = ServiceLockProvider.at(service.url, "orphan", ttl_ms=1_500)
     assert lock.try_lock(0)
     lost = threading.Event()
@@ -134,7 +135,9 @@ def test_a_holder_without_a_service_stops_in_time(service: ServiceProcess) -> No
     lock.close()
 
 
-def test_a_lock_left_by_a_crash_expires_one_ttl_after_the_restart(service: ServiceProcess) -> None:
+def test_lock_orphaned_by_a_crash_expires_one_ttl_after_the_restart(
+    service: ServiceProcess,
+) -> None:
     http = Http(service.url)
     assert http.lock("left", ttl="8s", autoRenew=False).status == 200
     kept = http.lock("kept", ttl="8s").json
@@ -146,7 +149,7 @@ def test_a_lock_left_by_a_crash_expires_one_ttl_after_the_restart(service: Servi
     http.close()
 
 
-def test_a_lingering_stream_is_taken_on_after_a_crash(service: ServiceProcess) -> None:
+def test_lingering_stream_can_be_resumed_after_a_crash(service: ServiceProcess) -> None:
     http = Http(service.url)
     stream: Lines = http.stream("through", ttl="20s", linger="20s")
     line = stream.next()
@@ -161,7 +164,7 @@ def test_a_lingering_stream_is_taken_on_after_a_crash(service: ServiceProcess) -
     http.close()
 
 
-def test_events_go_on_after_a_crash_from_the_cursor_of_before(service: ServiceProcess) -> None:
+def test_events_resume_from_the_cursor_after_a_crash(service: ServiceProcess) -> None:
     http = Http(service.url)
     held = http.lock("told").json
     cursor = http.status("told")["cursor"] - 1
@@ -174,7 +177,7 @@ def test_events_go_on_after_a_crash_from_the_cursor_of_before(service: ServicePr
     http.close()
 
 
-def test_the_audit_file_has_one_line_per_decision_and_its_chain_verifies(
+def test_audit_file_has_one_line_per_decision_and_its_chain_verifies(
     service: ServiceProcess, tmp_path: Path
 ) -> None:
     http = Http(service.url)
@@ -209,7 +212,7 @@ def test_the_audit_file_has_one_line_per_decision_and_its_chain_verifies(
     assert not follows(changed, entries[0].number, entries[0].hash)
 
 
-def test_a_second_service_on_the_same_folder_is_refused(service: ServiceProcess) -> None:
+def test_second_service_on_the_same_folder_is_refused(service: ServiceProcess) -> None:
     other = ServiceProcess(service.store)
     with pytest.raises(AssertionError, match="another lock service"):
         other.start()
@@ -219,7 +222,7 @@ def test_a_second_service_on_the_same_folder_is_refused(service: ServiceProcess)
     other.popen.stdout.close()
 
 
-def test_a_stop_answers_those_who_wait_and_ends_streams(service: ServiceProcess) -> None:
+def test_shutdown_answers_waiters_and_ends_streams(service: ServiceProcess) -> None:
     http = Http(service.url)
     stream = http.stream("stopped", ttl="5s")
     stream.next()

@@ -1,4 +1,4 @@
-"""The edges of the lock service: what is malformed, forbidden, too much, or said twice."""
+"""Edge cases of the lock service: malformed, forbidden, excessive and repeated requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import grpc
 import pytest
 import urllib3
 
-from tests.integration.lock_service import Http, ServiceProcess, eventually
-from tests.unit.store.certificates import self_signed
-from tidelock.lockservice import protofile
-from tidelock.lockservice.auth import token_hash
-from tidelock.lockservice.grpc import DAPR, LOCKS
+from testkit.lockserver import ServiceProcess
+from tests.integration.lock_service import Http, eventually
+from tests.unit.storage.certificates import self_signed
+from tidelock.lock.server import grpc_messages
+from tidelock.lock.server.auth import token_hash
+from tidelock.lock.server.grpc import DAPR, LOCKS
 
 pytestmark = pytest.mark.xdist_group("lock-service-edges")
 
@@ -69,14 +70,14 @@ GOOD: dict[str, object] = {"resourceId": "r", "lockOwner": "o", "expiryInSeconds
         ("/v1.0-alpha2/lock/a/b", {}, 404, "ERR_NOT_FOUND"),
     ],
 )
-def test_wrong_requests_have_daprs_codes(
+def test_invalid_requests_have_dapr_codes(
     http: Http, path: str, change: dict[str, object], status: int, code: str
 ) -> None:
     answer = http("POST", path, GOOD | change)
     assert (answer.status, answer.json["errorCode"]) == (status, code)
 
 
-def test_messages_are_daprs(http: Http) -> None:
+def test_messages_are_the_ones_of_dapr(http: Http) -> None:
     says = http("POST", ALPHA1, GOOD | {"expiryInSeconds": 0}).json["message"]
     assert says == "ExpiryInSeconds is not positive in lock store lockstore"
     assert http("POST", ALPHA1, {}).json["message"] == says
@@ -90,12 +91,12 @@ def test_messages_are_daprs(http: Http) -> None:
     "body",
     [b"{", b"[]", b"\xff\xfe", b'{"a":1,"a":2}', b"[" * 10_000, b'{"ttl":NaN}', b"9" * 5_000],
 )
-def test_a_body_that_is_not_json_is_400(http: Http, body: bytes) -> None:
+def test_non_json_body_is_400(http: Http, body: bytes) -> None:
     for path in (ALPHA1, "/v1.0-alpha1/unlock/lockstore", "/v1.0-alpha2/lock/r"):
         assert http("POST", path, body).status == 400
 
 
-def test_four_answers_are_four_statuses(http: Http) -> None:
+def test_four_outcomes_are_four_statuses(http: Http) -> None:
     held = http.lock("four").json
     assert http.lock("four", immediate=True).status == 409
     assert http.unlock("four", "wrong").status == 404
@@ -104,7 +105,7 @@ def test_four_answers_are_four_statuses(http: Http) -> None:
     assert http.unlock("four", held["lockID"]).status == 204
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(service: ServiceProcess) -> None:
+def test_oversized_body_is_refused_before_it_is_read(service: ServiceProcess) -> None:
     with socket.create_connection(("127.0.0.1", service.http_port), timeout=5) as raw:
         raw.sendall(
             b"POST /v1.0-alpha2/lock/r HTTP/1.1\r\nHost: localhost\r\n"
@@ -113,9 +114,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(service: ServiceP
         assert raw.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_headers_that_never_end_cost_nobody_else_anything(
-    service: ServiceProcess, http: Http
-) -> None:
+def test_endless_headers_do_not_affect_other_clients(service: ServiceProcess, http: Http) -> None:
     slow = [socket.create_connection(("127.0.0.1", service.http_port)) for _ in range(50)]
     for raw in slow:
         raw.sendall(b"POST /v1.0-alpha2/lock/r HTTP/1.1\r\nX-")
@@ -127,7 +126,7 @@ def test_headers_that_never_end_cost_nobody_else_anything(
 
 
 def test_random_requests_never_break_the_service(http: Http, service: ServiceProcess) -> None:
-    """V9: whatever is sent, the answer is an answer, and never a 5xx."""
+    """V9: any request gets a response, and never a 5xx."""
     drawn = random.Random(20_26)
     values: list[Any] = [
         "", "x", "a||b", "\u202e", "9" * 600, "../../x", "\0", "1s", "1h", "-1s", "%", "{}",
@@ -155,7 +154,7 @@ def test_random_requests_never_break_the_service(http: Http, service: ServicePro
     assert service.popen.poll() is None
 
 
-def test_grpc_has_the_codes_of_http(service: ServiceProcess) -> None:
+def test_grpc_codes_match_http(service: ServiceProcess) -> None:
     cases: list[tuple[str, str, dict[str, Any], str]] = [
         (DAPR, "TryLockAlpha1", {"store_name": "nope"}, "INVALID_ARGUMENT"),
         (DAPR, "TryLockAlpha1", {"expiry_in_seconds": 5}, "INVALID_ARGUMENT"),
@@ -183,7 +182,7 @@ def test_grpc_has_the_codes_of_http(service: ServiceProcess) -> None:
 
 
 def call(channel: Any, service: str, name: str, metadata: Any = None, **fields: Any) -> Any:
-    method = protofile.method(service, name)
+    method = grpc_messages.method(service, name)
     send = channel.unary_unary(
         method.path, method.request.SerializeToString, method.response.FromString
     )
@@ -191,7 +190,7 @@ def call(channel: Any, service: str, name: str, metadata: Any = None, **fields: 
 
 
 def test_http_and_grpc_give_the_same_histories(service: ServiceProcess, http: Http) -> None:
-    """V6: the same conversation, sentence by sentence, over both."""
+    """V6: the same conversation, step by step, over both."""
     drawn = random.Random(6)
     with grpc.insecure_channel(service.grpc_address) as channel:
         for number in range(40):
@@ -204,16 +203,16 @@ def test_http_and_grpc_give_the_same_histories(service: ServiceProcess, http: Ht
 def _history(script: list[str], verbs: Any) -> list[object]:
     history: list[object] = []
     lock_id, last_token = "none", 0
-    for word in script:
-        if word == "lock":
+    for step in script:
+        if step == "lock":
             code, found, token = verbs.lock()
             lock_id = found or lock_id
-            history.append((word, code, token > last_token if token else None))
+            history.append((step, code, token > last_token if token else None))
             last_token = token or last_token
-        elif word == "status":
-            history.append((word, verbs.status()))
+        elif step == "status":
+            history.append((step, verbs.status()))
         else:
-            history.append((word, getattr(verbs, word)(lock_id)))
+            history.append((step, getattr(verbs, step)(lock_id)))
     return history
 
 
@@ -275,7 +274,7 @@ class _GrpcVerbs:
 
 
 def _duration(seconds: int) -> Any:
-    return protofile.message("google.protobuf.Duration")(seconds=seconds)
+    return grpc_messages.message("google.protobuf.Duration")(seconds=seconds)
 
 
 def _code(error: Any) -> str:
@@ -303,7 +302,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     assert SECRET not in (folder / "log").read_text()
 
 
-def test_a_token_is_needed_except_for_health(guarded: ServiceProcess) -> None:
+def test_token_is_required_except_for_health(guarded: ServiceProcess) -> None:
     http = Http(guarded.url)
     answer = http.lock("r", immediate=True)
     assert (answer.status, answer.body) == (401, b"invalid api token")
@@ -320,7 +319,7 @@ def test_a_token_is_needed_except_for_health(guarded: ServiceProcess) -> None:
     http.close()
 
 
-def test_namespaces_do_not_see_each_other(guarded: ServiceProcess) -> None:
+def test_namespaces_are_isolated(guarded: ServiceProcess) -> None:
     blue = Http(guarded.url, {"dapr-api-token": SECRET})
     red = Http(guarded.url, {"authorization": f"Bearer {OTHER}"})
     start = red.status("shared")["cursor"]
@@ -336,7 +335,7 @@ def test_namespaces_do_not_see_each_other(guarded: ServiceProcess) -> None:
     red.close()
 
 
-def test_force_needs_its_own_permission(guarded: ServiceProcess) -> None:
+def test_force_requires_its_own_permission(guarded: ServiceProcess) -> None:
     blue = Http(guarded.url, {"dapr-api-token": SECRET})
     warden = Http(guarded.url, {"dapr-api-token": ADMIN})
     held = blue.lock("guarded").json
@@ -349,7 +348,7 @@ def test_force_needs_its_own_permission(guarded: ServiceProcess) -> None:
 
 
 def test_owners_are_bound_to_their_principal(guarded: ServiceProcess) -> None:
-    """Who guesses an owner's name releases nothing: the token decides, not the body."""
+    """Guessing an owner's name releases nothing: the token decides, not the body."""
     blue = Http(guarded.url, {"dapr-api-token": SECRET})
     blue("POST", ALPHA1, GOOD)
     held = blue.lock("by-id").json
@@ -361,7 +360,7 @@ def test_owners_are_bound_to_their_principal(guarded: ServiceProcess) -> None:
     red.close()
 
 
-def test_guessing_tokens_is_slowed_down(tmp_path: Path) -> None:
+def test_token_guessing_is_slowed_down(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(SECRET)
     args = ["--api-token-file", str(token)]
@@ -373,8 +372,8 @@ def test_guessing_tokens_is_slowed_down(tmp_path: Path) -> None:
         http.close()
 
 
-def test_another_address_needs_token_and_tls(tmp_path: Path) -> None:
-    code = "from tidelock.ops.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
+def test_non_loopback_address_requires_token_and_tls(tmp_path: Path) -> None:
+    code = "from tidelock.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
     base = ["serve", "--store", str(tmp_path), "--host", "0.0.0.0", "--http-port", "0"]
     done = subprocess.run(
         [sys.executable, "-c", code, *base, "--grpc-port", "0"],
@@ -384,7 +383,7 @@ def test_another_address_needs_token_and_tls(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "no API token is asked for" in done.stderr
+    assert "no API token is required" in done.stderr
 
 
 def test_tls_serves_http_1_http_2_and_grpc(tmp_path: Path) -> None:
@@ -407,7 +406,7 @@ def test_tls_serves_http_1_http_2_and_grpc(tmp_path: Path) -> None:
             assert call(channel, LOCKS, "Lock", resource_id="r").token > 0
 
 
-def test_an_unhealthy_application_loses_its_locks(tmp_path: Path) -> None:
+def test_unhealthy_application_loses_its_locks(tmp_path: Path) -> None:
     from http.server import BaseHTTPRequestHandler, HTTPServer
     from threading import Thread
 
@@ -427,15 +426,15 @@ def test_an_unhealthy_application_loses_its_locks(tmp_path: Path) -> None:
         args = ["--app-health", url, "--app-health-interval", "0.05"]
         with ServiceProcess(str(tmp_path / "store"), args) as service:
             http = Http(service.url)
-            http.lock("r", ttl="1s")
-            eventually(lambda: http.status("r")["expiresInMs"] is None)
+            assert http.lock("r", ttl="1s").status == 200
+            assert eventually(lambda: http.status("r")["expiresInMs"] is None)
             answers[0] = 500
-            eventually(lambda: not http.status("r")["locked"], within_s=15)
+            assert eventually(lambda: not http.status("r")["locked"], within_s=15)
             http.close()
         app.shutdown()
 
 
-def test_the_openapi_page_describes_what_is_served(http: Http) -> None:
+def test_openapi_page_describes_what_is_served(http: Http) -> None:
     page = http("GET", "/openapi.json").json
     for path, operations in page["paths"].items():
         concrete = path.replace("{store}", "lockstore").replace("{resource}", "described")
@@ -448,7 +447,7 @@ def test_the_openapi_page_describes_what_is_served(http: Http) -> None:
 
 @pytest.mark.parametrize("field", ["ttl", "wait", "linger"])
 @pytest.mark.parametrize("text", ["-5s", "-1ns", "5", "1 s", "1d", "s"])
-def test_a_duration_that_cannot_be_is_refused_by_name(http: Http, field: str, text: str) -> None:
+def test_invalid_duration_is_refused_by_name(http: Http, field: str, text: str) -> None:
     answer = http.lock("duration", immediate=True, **{field: text})
     assert (answer.status, answer.json["errorCode"]) == (400, "ERR_MALFORMED_REQUEST")
     assert field in answer.json["message"]
@@ -456,7 +455,7 @@ def test_a_duration_that_cannot_be_is_refused_by_name(http: Http, field: str, te
 
 
 @pytest.mark.parametrize("text", ["1µs", "1μs", "100us", "1ns", "999ms", "1h0.1s"])
-def test_a_ttl_out_of_bounds_is_refused_and_never_the_default(
+def test_ttl_out_of_bounds_is_refused_and_not_replaced_by_the_default(
     service: ServiceProcess, http: Http, text: str
 ) -> None:
     for answer in (
@@ -473,9 +472,9 @@ def test_a_ttl_out_of_bounds_is_refused_and_never_the_default(
     assert http.status("short")["locked"] is False
 
 
-def test_a_ttl_of_zero_or_none_is_the_default(service: ServiceProcess, http: Http) -> None:
-    for number, wish in enumerate(({}, {"ttl": ""}, {"ttl": "0"}, {"ttl": "0s"})):
-        assert http.lock(f"default-{number}", immediate=True, **wish).json["ttl"] == "30s"
+def test_ttl_of_zero_or_none_is_the_default(service: ServiceProcess, http: Http) -> None:
+    for number, options in enumerate(({}, {"ttl": ""}, {"ttl": "0"}, {"ttl": "0s"})):
+        assert http.lock(f"default-{number}", immediate=True, **options).json["ttl"] == "30s"
     with grpc.insecure_channel(service.grpc_address) as channel:
         # The proposal's message: "If <= 0, uses the default TTL."
         for number, seconds in enumerate((0, -5)):
@@ -497,7 +496,7 @@ FOREIGN: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_no_web_page_takes_or_ends_locks_on_loopback(http: Http, case: str) -> None:
+def test_web_page_cannot_acquire_or_release_locks_on_loopback(http: Http, case: str) -> None:
     headers = {"content-type": "text/plain", **FOREIGN[case]}
     path = "/v1.0-alpha2/lock/page"
     body = json.dumps({"immediate": True, "lockID": "any"}).encode()
@@ -509,7 +508,7 @@ def test_no_web_page_takes_or_ends_locks_on_loopback(http: Http, case: str) -> N
     assert http.status("page")["locked"] is False
 
 
-def test_bodies_that_only_forms_send_are_refused(http: Http) -> None:
+def test_form_content_types_are_refused(http: Http) -> None:
     for kind in ("text/plain", "text/plain;charset=UTF-8", "multipart/form-data; boundary=x"):
         answer = http(
             "POST", "/v1.0-alpha2/lock/form", b'{"immediate": true}', **{"content-type": kind}
@@ -529,14 +528,14 @@ def test_bodies_that_only_forms_send_are_refused(http: Http) -> None:
         {"sec-fetch-site": "none"},
     ],
 )
-def test_programs_are_served_as_before(http: Http, headers: dict[str, str]) -> None:
+def test_non_browser_clients_are_served(http: Http, headers: dict[str, str]) -> None:
     body = json.dumps({"immediate": True}).encode()
     answer = http("POST", "/v1.0-alpha2/lock/program", body, **headers)
     assert answer.status == 200
     assert http.unlock("program", answer.json["lockID"]).status == 204
 
 
-def test_names_are_checked_over_http_2_and_can_be_added(tmp_path: Path) -> None:
+def test_host_names_are_checked_over_http_2_and_can_be_added(tmp_path: Path) -> None:
     import httpx
 
     names = ["--name", "locks.internal"]
@@ -545,15 +544,15 @@ def test_names_are_checked_over_http_2_and_can_be_added(tmp_path: Path) -> None:
         httpx.Client(http1=False, http2=True) as client,
     ):
         url = f"{service.url}/v1.0-alpha2/lock/r"
-        foreign = {"host": "evil.example"}
+        external = {"host": "evil.example"}
         assert client.get(url, headers={"host": "locks.internal"}).status_code == 200
         assert client.get(url).status_code == 200
-        assert client.get(url, headers=foreign).status_code == 403
-        healthy = client.get(f"{service.url}/v1.0/healthz", headers=foreign)
+        assert client.get(url, headers=external).status_code == 403
+        healthy = client.get(f"{service.url}/v1.0/healthz", headers=external)
         assert healthy.status_code == 204
 
 
-def test_with_a_token_any_name_leads_here_and_pages_stay_out(tmp_path: Path) -> None:
+def test_with_a_token_any_host_name_is_accepted_and_web_pages_are_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(SECRET)
     args = ["--api-token-file", str(token)]

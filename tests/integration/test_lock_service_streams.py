@@ -1,4 +1,4 @@
-"""Streams of the lock service: locks that live as long as a response, and events with a cursor."""
+"""Streams of the lock service: locks held by an open response, and events with a cursor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import h2.connection
 import httpx
 import pytest
 
-from tests.integration.lock_service import Http, ServiceProcess, eventually
-from tidelock.lockservice import protofile
-from tidelock.lockservice.grpc import LOCKS, PACKAGE, STREAM_LOCKS
+from testkit.lockserver import ServiceProcess
+from tests.integration.lock_service import Http, eventually
+from tidelock.lock.server import grpc_messages
+from tidelock.lock.server.grpc import LOCKS, PACKAGE, STREAM_LOCKS
 
 pytestmark = pytest.mark.xdist_group("lock-service-streams")
 
@@ -38,7 +39,7 @@ def http(service: ServiceProcess) -> Iterator[Http]:
     client.close()
 
 
-def test_a_stream_holds_the_lock_and_its_end_releases_it(http: Http) -> None:
+def test_stream_holds_the_lock_and_its_end_releases_it(http: Http) -> None:
     with http.stream("ends", ttl="3s") as stream:
         line = stream.next()
         assert line is not None
@@ -48,14 +49,14 @@ def test_a_stream_holds_the_lock_and_its_end_releases_it(http: Http) -> None:
     assert http.lock("ends", wait="2s").status == 200
 
 
-def test_a_stream_pings_while_it_holds_and_while_it_waits(http: Http) -> None:
+def test_stream_pings_while_holding_and_while_waiting(http: Http) -> None:
     with http.stream("pings", ttl="1s") as holder, http.stream("pings", ttl="1s") as waiter:
         holder.next()
         assert holder.next(skip_pings=False) == {"type": "ping"}
         assert waiter.next(skip_pings=False) == {"type": "ping"}
 
 
-def test_an_immediate_stream_on_a_locked_resource_ends_with_an_error_line(
+def test_immediate_stream_on_a_locked_resource_ends_with_an_error_line(
     service: ServiceProcess, http: Http
 ) -> None:
     with http.stream("busy") as holder:
@@ -68,23 +69,23 @@ def test_an_immediate_stream_on_a_locked_resource_ends_with_an_error_line(
             assert (line["type"], line["errorCode"]) == ("error", "ERR_RESOURCE_LOCKED")
             assert line["error"] == "the resource is already locked"
             assert other.next() is None, "the stream is closed after the error"
-        # The wish for a stream may stand in the body as well, over HTTP/2 too.
+        # A stream can be requested in the body as well, over HTTP/2 too.
         with httpx.Client(http1=False, http2=True) as client:
-            wish = {"immediate": True, "stream": True}
-            said = client.post(f"{service.url}/v1.0-alpha2/lock/busy", json=wish)
-            assert (said.status_code, said.http_version) == (409, "HTTP/2")
-            assert said.headers["content-type"] == "application/x-ndjson"
-            assert said.text.endswith("\n")
-            assert said.json()["type"] == "error"
+            options = {"immediate": True, "stream": True}
+            response = client.post(f"{service.url}/v1.0-alpha2/lock/busy", json=options)
+            assert (response.status_code, response.http_version) == (409, "HTTP/2")
+            assert response.headers["content-type"] == "application/x-ndjson"
+            assert response.text.endswith("\n")
+            assert response.json()["type"] == "error"
 
 
-def test_whoever_asks_for_lines_is_answered_in_lines_whatever_is_wrong(http: Http) -> None:
-    for wish, status, code in [
+def test_requests_for_json_lines_get_errors_as_json_lines(http: Http) -> None:
+    for options, status, code in [
         ({"ttl": "soon"}, 400, "ERR_MALFORMED_REQUEST"),
         ({"store": "nowhere"}, 400, "ERR_LOCK_STORE_NOT_FOUND"),
         ({"lockID": "gone"}, 404, "ERR_LOCK_NOT_FOUND"),
     ]:
-        with http.stream("wrong", **wish) as stream:
+        with http.stream("wrong", **options) as stream:
             assert stream.status == status
             assert stream.reply.headers["content-type"] == "application/x-ndjson"
             line = stream.next()
@@ -93,7 +94,7 @@ def test_whoever_asks_for_lines_is_answered_in_lines_whatever_is_wrong(http: Htt
             assert stream.next() is None
 
 
-def test_streams_are_served_in_order_of_arrival(http: Http) -> None:
+def test_streams_are_granted_in_order_of_arrival(http: Http) -> None:
     streams = [http.stream("fifo")]
     streams[0].next()
     for number in range(1, 4):
@@ -109,16 +110,16 @@ def test_streams_are_served_in_order_of_arrival(http: Http) -> None:
     streams[-1].close()
 
 
-def test_a_waiter_that_disconnects_leaves_the_queue(http: Http) -> None:
+def test_disconnected_waiter_leaves_the_queue(http: Http) -> None:
     with http.stream("leaver") as holder:
         holder.next()
         waiter = http.stream("leaver")
-        eventually(lambda: http.status("leaver")["waiters"] == 1)
+        assert eventually(lambda: http.status("leaver")["waiters"] == 1)
         waiter.close()
-        eventually(lambda: http.status("leaver")["waiters"] == 0)
+        assert eventually(lambda: http.status("leaver")["waiters"] == 0)
 
 
-def test_a_forced_release_ends_the_stream_with_an_error(http: Http) -> None:
+def test_forced_release_ends_the_stream_with_an_error(http: Http) -> None:
     with http.stream("forced") as stream:
         stream.next()
         assert http("DELETE", "/v1.0-alpha2/lock/forced").status == 204
@@ -129,7 +130,7 @@ def test_a_forced_release_ends_the_stream_with_an_error(http: Http) -> None:
         assert stream.next() is None
 
 
-def test_a_lingering_lock_is_taken_on_again_by_another_stream(http: Http) -> None:
+def test_lingering_lock_is_resumed_by_another_stream(http: Http) -> None:
     first = http.stream("linger", ttl="60s", linger="60s")
     line = first.next()
     assert line is not None
@@ -142,7 +143,7 @@ def test_a_lingering_lock_is_taken_on_again_by_another_stream(http: Http) -> Non
         assert (again["lockID"], again["token"]) == (line["lockID"], line["token"])
 
 
-def test_streams_over_http_1_carry_a_warning_and_over_http_2_none(
+def test_streams_carry_a_warning_over_http_1_but_not_over_http_2(
     service: ServiceProcess, http: Http
 ) -> None:
     with http.stream("version") as stream:
@@ -160,7 +161,7 @@ def test_streams_over_http_1_carry_a_warning_and_over_http_2_none(
         assert "lock-acquired" in next(reply.iter_lines())
 
 
-def test_a_cancelled_http_2_stream_releases_its_lock(service: ServiceProcess, http: Http) -> None:
+def test_cancelled_http_2_stream_releases_its_lock(service: ServiceProcess, http: Http) -> None:
     client = h2.connection.H2Connection()
     client.initiate_connection()
     headers = {
@@ -174,13 +175,14 @@ def test_a_cancelled_http_2_stream_releases_its_lock(service: ServiceProcess, ht
     with socket.create_connection(("127.0.0.1", service.http_port)) as connection:
         connection.sendall(client.data_to_send())
         eventually(lambda: http.status("reset")["locked"])
-        # The connection stays; only the one stream on it is given up.
+        # The connection stays open; only one stream on it is cancelled.
         client.reset_stream(1)
         connection.sendall(client.data_to_send())
         eventually(lambda: not http.status("reset")["locked"])
+        assert not http.status("reset")["locked"]
 
 
-def test_events_come_once_in_order_and_resume_by_cursor(http: Http) -> None:
+def test_events_arrive_once_in_order_and_resume_by_cursor(http: Http) -> None:
     start = http.status("evented")["cursor"]
     path = f"/v1.0-alpha2/events?after={start}&resource=evented"
     for _ in range(5):
@@ -200,7 +202,7 @@ def test_events_come_once_in_order_and_resume_by_cursor(http: Http) -> None:
         assert [rest.next() for _ in range(3)] == seen[7:]
 
 
-def test_a_cursor_from_nowhere_is_refused(http: Http) -> None:
+def test_unknown_cursor_is_refused(http: Http) -> None:
     with http.lines("GET", "/v1.0-alpha2/events?after=999999999") as events:
         line = events.next()
         assert line is not None
@@ -208,7 +210,7 @@ def test_a_cursor_from_nowhere_is_refused(http: Http) -> None:
     assert http("GET", "/v1.0-alpha2/events?after=x").status == 400
 
 
-def test_a_client_that_is_stopped_keeps_its_lock_and_one_that_is_killed_does_not(
+def test_stopped_client_keeps_its_lock_and_killed_client_loses_it(
     service: ServiceProcess, http: Http, tmp_path: Path
 ) -> None:
     import subprocess
@@ -226,7 +228,7 @@ def test_a_client_that_is_stopped_keeps_its_lock_and_one_that_is_killed_does_not
     assert victim.stdout is not None
     victim.stdout.readline()
     victim.send_signal(signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(1.5)  # longer than a ping interval
     assert http.status("victim")["locked"], "the kernel still answers for a stopped process"
     victim.kill()
     victim.wait()
@@ -235,7 +237,7 @@ def test_a_client_that_is_stopped_keeps_its_lock_and_one_that_is_killed_does_not
 
 
 def test_grpc_streams_hold_and_release(service: ServiceProcess, http: Http) -> None:
-    method = protofile.method(STREAM_LOCKS, "Lock")
+    method = grpc_messages.method(STREAM_LOCKS, "Lock")
     with grpc.insecure_channel(service.grpc_address) as channel:
         lock = channel.unary_stream(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -260,7 +262,7 @@ def test_grpc_streams_hold_and_release(service: ServiceProcess, http: Http) -> N
 def test_grpc_events_resume_by_cursor(service: ServiceProcess, http: Http) -> None:
     start = http.status("gevented")["cursor"]
     http.unlock("gevented", http.lock("gevented").json["lockID"])
-    method = protofile.method(LOCKS, "Events")
+    method = grpc_messages.method(LOCKS, "Events")
     with grpc.insecure_channel(service.grpc_address) as channel:
         events = channel.unary_stream(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -273,8 +275,8 @@ def test_grpc_events_resume_by_cursor(service: ServiceProcess, http: Http) -> No
         call.cancel(), again.cancel()
 
 
-def test_many_streams_at_once_share_one_connection(service: ServiceProcess, http: Http) -> None:
-    method = protofile.method(STREAM_LOCKS, "Lock")
+def test_many_streams_share_one_connection(service: ServiceProcess, http: Http) -> None:
+    method = grpc_messages.method(STREAM_LOCKS, "Lock")
 
     async def hold(channel: grpc.aio.Channel, number: int, ready: asyncio.Barrier) -> None:
         lock = channel.unary_stream(
@@ -286,7 +288,7 @@ def test_many_streams_at_once_share_one_connection(service: ServiceProcess, http
         await ready.wait()
         call.cancel()
 
-    async def talk() -> None:
+    async def scenario() -> None:
         ready = asyncio.Barrier(1_001)
         async with grpc.aio.insecure_channel(service.grpc_address) as channel:
             tasks = [asyncio.ensure_future(hold(channel, n, ready)) for n in range(1_000)]
@@ -295,14 +297,14 @@ def test_many_streams_at_once_share_one_connection(service: ServiceProcess, http
                 await asyncio.wait({held, *tasks}, return_when=asyncio.FIRST_EXCEPTION)
                 await asyncio.gather(*tasks)
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
     assert PACKAGE in method.path
-    eventually(lambda: b"streams 0\n" in http("GET", "/metrics").body)
+    eventually(lambda: b"streams 0.0\n" in http("GET", "/metrics").body)
     assert b'lockservice_held{store="lockstore"} ' in http("GET", "/metrics").body
 
 
-def test_hundreds_of_waiters_get_the_lock_one_after_the_other(service: ServiceProcess) -> None:
-    from tidelock.lockservice.aclient import AsyncLockClient
+def test_hundreds_of_waiters_acquire_the_lock_in_turn(service: ServiceProcess) -> None:
+    from tidelock.lock.server.async_client import AsyncLockClient
 
     tokens: list[int] = []
 
@@ -310,11 +312,11 @@ def test_hundreds_of_waiters_get_the_lock_one_after_the_other(service: ServicePr
         async with client.lock("crowd", wait_s=40) as held:
             tokens.append(held.token)
 
-    async def talk() -> None:
+    async def scenario() -> None:
         async with AsyncLockClient(service.grpc_address) as client:
             await asyncio.gather(*(one(client) for _ in range(200)))
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
     assert len(tokens) == 200
     assert tokens == sorted(set(tokens))
     assert threading.active_count() < 100

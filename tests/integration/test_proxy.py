@@ -1,4 +1,4 @@
-"""The fault-injecting proxy, before a small HTTP server that records what reached it."""
+"""The fault-injecting proxy, in front of a small HTTP server that records requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tidelock.testing.proxy import (
+from testkit.proxy import (
     Delay,
     Fault,
     FaultProxy,
@@ -33,7 +33,7 @@ GIVE_UP_MS = 60_000
 
 @dataclass
 class Origin:
-    """The upstream: keeps objects by path, and every request line and Host it was sent."""
+    """The upstream: stores objects by path, and records every request line and Host header."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -126,7 +126,7 @@ def call(
     return reply.status, reply.read()
 
 
-def test_requests_pass_unchanged_where_no_fault_is_injected(
+def test_requests_pass_unchanged_without_an_injected_fault(
     origin: Origin, proxy: FaultProxy, client: http.client.HTTPConnection
 ) -> None:
     assert call(client, "PUT", "/a%20b//c", b"body") == (201, b"")
@@ -144,7 +144,7 @@ def test_one_connection_serves_many_requests(client: http.client.HTTPConnection)
     assert client.sock.getsockname() == before
 
 
-def test_host_header_reaches_the_upstream_as_the_client_sent_it(
+def test_host_header_reaches_the_upstream_unchanged(
     origin: Origin, client: http.client.HTTPConnection
 ) -> None:
     client.request("PUT", "/k", body=b"v", headers={"Host": "bucket.example:1234"})
@@ -160,7 +160,7 @@ def test_leading_slashes_of_a_target_are_kept(
     assert (record.request.path, record.request.query) == ("//double", "x=1")
 
 
-def test_head_names_the_length_of_the_body_it_leaves_out(
+def test_head_has_the_content_length_of_the_omitted_body(
     client: http.client.HTTPConnection,
 ) -> None:
     call(client, "PUT", "/k", b"12345")
@@ -170,12 +170,14 @@ def test_head_names_the_length_of_the_body_it_leaves_out(
     assert call(client, "GET", "/k") == (200, b"12345")
 
 
-def test_chunked_reply_arrives_whole(client: http.client.HTTPConnection) -> None:
+def test_chunked_reply_arrives_complete(client: http.client.HTTPConnection) -> None:
     call(client, "PUT", "/k", b"chunks")
     assert call(client, "GET", "/k?chunked") == (200, b"chunks")
 
 
-def test_chunked_request_arrives_whole(origin: Origin, client: http.client.HTTPConnection) -> None:
+def test_chunked_request_arrives_complete(
+    origin: Origin, client: http.client.HTTPConnection
+) -> None:
     client.request("PUT", "/k", body=iter([b"one ", b"two"]), encode_chunked=True)
     assert client.getresponse().read() == b""
     assert origin.objects["/k"] == b"one two"
@@ -196,7 +198,7 @@ def test_expect_100_continue_is_answered_before_the_body_is_sent(
 
 
 @pytest.mark.parametrize("fault", [ReplyLost(), ReplyReset()])
-def test_lost_reply_lets_the_write_land(
+def test_lost_reply_lets_the_write_succeed(
     origin: Origin, proxy: FaultProxy, client: http.client.HTTPConnection, fault: Fault
 ) -> None:
     proxy.inject(fault, when=on(method="PUT"))
@@ -228,7 +230,7 @@ def test_lost_request_never_reaches_the_upstream(
         (RequestReset(), ConnectionResetError),
     ],
 )
-def test_reset_is_told_from_an_orderly_close(
+def test_reset_is_distinguished_from_an_orderly_close(
     proxy: FaultProxy, client: http.client.HTTPConnection, fault: Fault, error: type[Exception]
 ) -> None:
     proxy.inject(fault)
@@ -249,7 +251,7 @@ def test_status_without_forwarding_leaves_the_upstream_untouched(
     assert call(client, "PUT", "/k", b"v")[0] == 201
 
 
-def test_status_after_forwarding_hides_a_write_that_landed(
+def test_status_after_forwarding_hides_a_successful_write(
     origin: Origin, proxy: FaultProxy, client: http.client.HTTPConnection
 ) -> None:
     proxy.inject(Status(503, forward_first=True))
@@ -258,7 +260,9 @@ def test_status_after_forwarding_hides_a_write_that_landed(
     assert proxy.records()[0].upstream_status == 201
 
 
-def test_delayed_request_lands_after_its_client_gave_up(origin: Origin, proxy: FaultProxy) -> None:
+def test_delayed_request_arrives_after_its_client_gave_up(
+    origin: Origin, proxy: FaultProxy
+) -> None:
     gate = threading.Event()
     proxy.inject(Delay(GIVE_UP_MS, until=gate))
     impatient = connect(proxy, timeout_s=0.05)
@@ -291,7 +295,7 @@ def test_stall_holds_the_client_and_then_closes(
     assert proxy.records()[0].forwarded is forward_first
 
 
-def test_stalled_reply_comes_when_the_gate_opens(origin: Origin, proxy: FaultProxy) -> None:
+def test_stalled_reply_arrives_when_the_gate_opens(origin: Origin, proxy: FaultProxy) -> None:
     gate = threading.Event()
     proxy.inject(Stall(GIVE_UP_MS, forward_first=True, then_reply=True, until=gate))
     client = connect(proxy)
@@ -303,7 +307,7 @@ def test_stalled_reply_comes_when_the_gate_opens(origin: Origin, proxy: FaultPro
     client.close()
 
 
-def test_truncated_reply_keeps_its_head_and_loses_the_rest(
+def test_truncated_reply_keeps_its_headers_and_loses_the_rest(
     proxy: FaultProxy, client: http.client.HTTPConnection
 ) -> None:
     call(client, "PUT", "/k", b"0123456789")
@@ -316,7 +320,7 @@ def test_truncated_reply_keeps_its_head_and_loses_the_rest(
     assert cut.value.partial == b"0123"
 
 
-def test_rules_fire_in_order_and_only_as_often_as_asked(
+def test_rules_fire_in_order_and_only_as_often_as_configured(
     proxy: FaultProxy, client: http.client.HTTPConnection
 ) -> None:
     proxy.inject(Status(409), when=on(method="PUT"), times=2)
@@ -342,7 +346,7 @@ def test_callback_decides_before_injected_faults(origin: Origin) -> None:
         client.close()
 
 
-def test_upstream_that_is_gone_gives_502(proxy: FaultProxy) -> None:
+def test_unreachable_upstream_gives_502(proxy: FaultProxy) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with FaultProxy(f"http://127.0.0.1:{unused.getsockname()[1]}") as lonely:
@@ -352,7 +356,7 @@ def test_upstream_that_is_gone_gives_502(proxy: FaultProxy) -> None:
             assert lonely.records()[0].upstream_status is None
 
 
-def test_stop_frees_held_requests_without_forwarding_them(origin: Origin) -> None:
+def test_stop_drops_held_requests_without_forwarding_them(origin: Origin) -> None:
     proxy = FaultProxy(origin.endpoint)
     proxy.start()
     proxy.inject(Delay(GIVE_UP_MS))
@@ -366,12 +370,12 @@ def test_stop_frees_held_requests_without_forwarding_them(origin: Origin) -> Non
     assert origin.lines == []
 
 
-def test_upstream_that_is_not_a_plain_http_address_is_refused() -> None:
+def test_invalid_upstream_address_is_refused() -> None:
     with pytest.raises(ValueError, match="http://host:port"):
         FaultProxy("https://example.org")
 
 
-def test_many_clients_at_once_are_all_recorded(origin: Origin, proxy: FaultProxy) -> None:
+def test_many_concurrent_clients_are_all_recorded(origin: Origin, proxy: FaultProxy) -> None:
     def put(number: int) -> None:
         client = connect(proxy)
         call(client, "PUT", f"/{number}", b"v")

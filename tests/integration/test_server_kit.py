@@ -1,4 +1,4 @@
-"""How the kit installs, starts and ends servers."""
+"""How the test kit installs, starts and stops servers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.base.errors import InvalidInput
-from tidelock.testing import plugin
-from tidelock.testing.servers import (
-    Coordinates,
-    RunningServer,
-    ServerUnavailable,
-    ToolCache,
-    fetch_jars,
-)
-from tidelock.testing.servers.__main__ import main as install_command
-from tidelock.testing.servers.process import Launch, answers_http, answers_tcp, start
+from testkit import plugin
+from testkit.servers import Coordinates, RunningServer, ServerUnavailable, ToolCache, fetch_jars
+from testkit.servers.__main__ import main as install_command
+from testkit.servers.process import Launch, answers_http, answers_tcp, start
+from tidelock.core.errors import InvalidInput
 
 DEADLINE_S = 20.0
 SERVE_FILES = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
 
 
-def file_server(_home: Path, ports: Sequence[int]) -> Launch:
+def file_server(_folder: Path, ports: Sequence[int]) -> Launch:
     return Launch(
         [*SERVE_FILES, str(ports[0])], ready=lambda: answers_http(ports[0], "/server.log")
     )
@@ -47,12 +41,12 @@ def poll(condition: Callable[[], bool]) -> bool:
 
 
 def test_stopped_server_is_gone_with_its_files(tmp_path: Path) -> None:
-    debris = tmp_path / "socket"
+    leftover = tmp_path / "socket"
 
     def plan(home: Path, ports: Sequence[int]) -> Launch:
-        debris.touch()
+        leftover.touch()
         launch = file_server(home, ports)
-        return Launch(launch.command, ready=launch.ready, debris=[debris])
+        return Launch(launch.command, ready=launch.ready, leftovers=[leftover])
 
     process, ports = start("files", plan, ports=1)
     assert process.home.is_dir()
@@ -60,7 +54,7 @@ def test_stopped_server_is_gone_with_its_files(tmp_path: Path) -> None:
     process.stop()
     assert not answers_tcp(ports[0])
     assert not process.home.exists()
-    assert not debris.exists()
+    assert not leftover.exists()
 
 
 def test_server_outlives_the_thread_that_started_it() -> None:
@@ -86,7 +80,7 @@ def test_server_dies_with_a_killed_test_process() -> None:
 import sys, time
 sys.path[:0] = sys.argv[1:]
 from test_server_kit import file_server
-from tidelock.testing.servers.process import start
+from testkit.servers.process import start
 process, ports = start("files", file_server, ports=1)
 print(ports[0], process.home, flush=True)
 time.sleep(60)
@@ -96,14 +90,14 @@ time.sleep(60)
         [sys.executable, "-c", program, here, *sys.path], stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
-        port, home = child.stdout.readline().split()
+        port, folder = child.stdout.readline().split()
         assert answers_tcp(int(port))
         child.send_signal(signal.SIGKILL)
         child.wait()
     assert poll(lambda: not answers_tcp(int(port)))
-    # Nobody was left to remove the directory.
-    (Path(home) / "server.log").unlink()
-    Path(home).rmdir()
+    # No process was left to remove the directory.
+    (Path(folder) / "server.log").unlink()
+    Path(folder).rmdir()
 
 
 def test_forked_child_does_not_stop_the_server_of_its_parent() -> None:
@@ -120,30 +114,30 @@ def test_forked_child_does_not_stop_the_server_of_its_parent() -> None:
 
 
 def test_server_that_exits_shows_the_end_of_its_log() -> None:
-    def plan(_home: Path, _ports: Sequence[int]) -> Launch:
+    def plan(_folder: Path, _ports: Sequence[int]) -> Launch:
         return Launch([sys.executable, "-c", "exit('no such disk')"], ready=lambda: False)
 
     with pytest.raises(ServerUnavailable, match=r"(?s)broken is not.*code 1 .*no such disk"):
         start("broken", plan, ports=1)
 
 
-def test_server_that_never_serves_is_given_up() -> None:
-    def plan(_home: Path, _ports: Sequence[int]) -> Launch:
+def test_server_that_never_becomes_ready_times_out() -> None:
+    def plan(_folder: Path, _ports: Sequence[int]) -> Launch:
         return Launch([sys.executable, "-c", "import time; time.sleep(60)"], ready=lambda: False)
 
-    with pytest.raises(ServerUnavailable, match="did not serve"):
+    with pytest.raises(ServerUnavailable, match="was not ready"):
         start("mute", plan, ports=1, deadline_s=0.1)
 
 
-def test_port_taken_meanwhile_leads_to_another_try() -> None:
+def test_port_conflict_is_retried() -> None:
     tried: list[Sequence[int]] = []
 
-    def plan(home: Path, ports: Sequence[int]) -> Launch:
+    def plan(folder: Path, ports: Sequence[int]) -> Launch:
         tried.append(ports)
         if len(tried) == 1:
             taken = "exit('bind: address already in use')"
             return Launch([sys.executable, "-c", taken], ready=lambda: False)
-        return file_server(home, ports)
+        return file_server(folder, ports)
 
     process, ports = start("files", plan, ports=1)
     process.stop()
@@ -175,7 +169,7 @@ def test_cache_installs_once_for_many_threads(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "tools" / "tool").iterdir()) == ["1", "1.lock"]
 
 
-def test_cache_publishes_nothing_of_a_failed_installation(tmp_path: Path) -> None:
+def test_cache_publishes_nothing_after_a_failed_installation(tmp_path: Path) -> None:
     cache = ToolCache(tmp_path)
 
     def fail(target: Path) -> None:
@@ -205,7 +199,7 @@ def test_cache_root_comes_from_the_environment(
         ("true", True, pytest.skip.Exception),
     ],
 )
-def test_missing_server_skips_at_home_and_fails_in_continuous_integration(
+def test_missing_server_skips_locally_and_fails_in_continuous_integration(
     monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException], *, optional: bool
 ) -> None:
     monkeypatch.setenv("CI", ci)
@@ -234,7 +228,7 @@ def test_coordinates_need_three_parts(text: str) -> None:
         Coordinates.parse(text)
 
 
-def test_jars_come_with_what_they_need_and_without_what_is_excluded() -> None:
+def test_jars_are_resolved_with_dependencies_and_without_exclusions() -> None:
     simple = Coordinates.parse("org.slf4j:slf4j-simple:2.0.16")
     alone = Coordinates(simple.group, simple.artifact, simple.version, ("org.slf4j:slf4j-api",))
     try:

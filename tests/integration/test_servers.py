@@ -1,4 +1,4 @@
-"""Every server of the kit honours conditions, one request after another and in a race."""
+"""Every server of the test kit honours conditions, sequentially and in a race."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import redis as redis_client
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError
 
-from tidelock.testing.proxy import FaultProxy, ReplyLost, on
-from tidelock.testing.servers import AzureServer, GcsServer, RunningServer, S3Server
-from tidelock.testing.servers.server import send
+from testkit.proxy import FaultProxy, ReplyLost, on
+from testkit.servers import AzureServer, GcsServer, RunningServer, S3Server
+from testkit.servers.server import send
 
 RACERS = 8
 DEADLINE_S = 20.0
 
 
 def race(attempt: Callable[[int], int]) -> list[int]:
-    """Let all racers go at once and return the status each of them got."""
+    """Start all racers at once and return each status."""
     barrier = threading.Barrier(RACERS)
     statuses = [0] * RACERS
 
@@ -89,7 +89,7 @@ def test_s3_race_of_matches_has_one_winner(s3: S3Server) -> None:
     assert sorted(statuses) == [200] + [412] * (RACERS - 1)
 
 
-def test_s3_signature_holds_through_the_proxy_and_a_lost_reply_looks_like_a_conflict(
+def test_s3_signature_survives_the_proxy_and_a_lost_reply_looks_like_a_conflict(
     seaweedfs_server: S3Server,
 ) -> None:
     seaweedfs_server.create_bucket("proxied")

@@ -1,4 +1,4 @@
-"""Credentials against servers that check them: signatures in a query, chains, wrong clocks."""
+"""Credentials against servers that check them: query signatures, chains, wrong clocks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 import pytest
 
+from testkit.servers.azurite import AzureServer
+from testkit.servers.s3 import S3Server
 from tests.contract.stores import BUCKET, s3_settings
-from tidelock.base.clock import Now, SystemClock
-from tidelock.base.errors import PermissionDenied
-from tidelock.base.outcome import Landed
-from tidelock.store.azure import AzureStore
-from tidelock.store.contract import Create, Match, ObjectStore, Refused
-from tidelock.store.s3 import S3Store
-from tidelock.testing.servers.azurite import AzureServer
-from tidelock.testing.servers.s3 import S3Server
+from tidelock.core.clock import Now, SystemClock
+from tidelock.core.errors import PermissionDenied
+from tidelock.core.outcome import Landed
+from tidelock.storage.azure import AzureStore
+from tidelock.storage.contract import Create, Match, ObjectStore, Refused
+from tidelock.storage.s3 import S3Store
 
 pytestmark = pytest.mark.servers
 
@@ -27,7 +27,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class WrongClock:
-    """The machine's clock, set wrong."""
+    """The system clock with an offset."""
 
     ahead_ms: int
 
@@ -40,7 +40,7 @@ class WrongClock:
 
 
 def account_signature(server: AzureServer, *, until: str) -> str:
-    """Return a shared access signature for everything in the account's blobs."""
+    """Return a shared access signature for all blobs of the account."""
     fields = {"sv": "2021-12-02", "ss": "b", "srt": "sco", "sp": "rwdlac", "se": until}
     order = [fields["sp"], fields["ss"], fields["srt"], "", fields["se"], "", "", fields["sv"], ""]
     text = "\n".join([server.account, *order, ""])
@@ -71,11 +71,11 @@ def check_verbs(store: ObjectStore) -> None:
     store.close()
 
 
-def test_a_signature_in_the_query_opens_every_verb(azurite_server: AzureServer) -> None:
+def test_query_signature_authorizes_every_verb(azurite_server: AzureServer) -> None:
     check_verbs(signature_store(azurite_server, until="2099-01-01T00:00:00Z"))
 
 
-def test_a_signature_that_has_ended_is_denied(azurite_server: AzureServer) -> None:
+def test_expired_signature_is_denied(azurite_server: AzureServer) -> None:
     store = signature_store(azurite_server, until="2001-01-01T00:00:00Z")
     with pytest.raises(PermissionDenied) as caught:
         store.put("lock", b"one", Create())
@@ -83,7 +83,7 @@ def test_a_signature_that_has_ended_is_denied(azurite_server: AzureServer) -> No
     store.close()
 
 
-def test_keys_of_the_environment_open_every_verb(
+def test_environment_keys_authorize_every_verb(
     seaweedfs_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seaweedfs_server.create_bucket(BUCKET)
@@ -96,7 +96,7 @@ def test_keys_of_the_environment_open_every_verb(
 
 
 @pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS], ids=["fast", "slow"])
-def test_a_clock_that_is_an_hour_off_is_denied_with_a_hint(
+def test_clock_skew_of_an_hour_is_denied_with_a_hint(
     seaweedfs_server: S3Server, ahead_ms: int
 ) -> None:
     seaweedfs_server.create_bucket(BUCKET)

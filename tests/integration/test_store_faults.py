@@ -1,7 +1,7 @@
-"""Cloud stores when the network fails: what each verb says, and what was sent to find out.
+"""Cloud stores during network failures: the result of each verb, and the requests it sent.
 
-A proxy that understands HTTP stands before a real server of each kind, so a write can land while
-its reply is lost.
+An HTTP proxy runs in front of a real server of each kind, so a write can succeed while its reply is
+lost.
 """
 
 from __future__ import annotations
@@ -13,17 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.contract.stores import BUCKET, azure_settings, s3_settings
-from tidelock.base.clock import SystemClock
-from tidelock.base.errors import StoreUnreachable, Throttled
-from tidelock.base.limits import CONFLICT_RETRIES, RESEND_TRIES
-from tidelock.base.outcome import Landed, NotLanded, Unknown
-from tidelock.store.azure import AzureStore
-from tidelock.store.contract import Busy, Create, Match, ObjectStore, Overwrite, Refused, Unclear
-from tidelock.store.gcs import GcsStore
-from tidelock.store.readback import Patience, put_checked
-from tidelock.store.s3 import S3Store
-from tidelock.testing.proxy import (
+from testkit.proxy import (
     Fault,
     FaultProxy,
     ReplyLost,
@@ -35,6 +25,16 @@ from tidelock.testing.proxy import (
     Status,
     Truncate,
 )
+from tests.contract.stores import BUCKET, azure_settings, s3_settings
+from tidelock.core.clock import SystemClock
+from tidelock.core.errors import StoreUnreachable, Throttled
+from tidelock.core.limits import CONFLICT_RETRIES, RESEND_TRIES
+from tidelock.core.outcome import Landed, NotLanded, Unknown
+from tidelock.storage.azure import AzureStore
+from tidelock.storage.conditional import ReadbackPolicy, put_and_verify
+from tidelock.storage.contract import Busy, Create, Match, ObjectStore, Overwrite, Refused, Unclear
+from tidelock.storage.gcs import GcsStore
+from tidelock.storage.s3 import S3Store
 
 pytestmark = pytest.mark.servers
 
@@ -49,7 +49,7 @@ UNCLEAR_STATUS = [Status(500), Status(502), Status(503), Status(504)]
 
 
 class HastyClock(SystemClock):
-    """The machine's clock for someone who does not wait, but notes how long they should have."""
+    """The system clock that does not sleep, but records the requested sleeps."""
 
     def __init__(self) -> None:
         self.slept_ms: list[float] = []
@@ -60,7 +60,7 @@ class HastyClock(SystemClock):
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A store behind a proxy, and the same place without one."""
+    """A store behind a proxy, and the same location without one."""
 
     proxy: FaultProxy
     store: ObjectStore
@@ -81,8 +81,8 @@ class Lane:
         stored = self.direct.get(key)
         return None if stored is None else stored.body
 
-    def patience(self) -> Patience:
-        return Patience(clock=self.clock)
+    def policy(self) -> ReadbackPolicy:
+        return ReadbackPolicy(clock=self.clock)
 
 
 def is_write(request: Request) -> bool:
@@ -90,7 +90,7 @@ def is_write(request: Request) -> bool:
 
 
 class Open(Protocol):
-    """Opens a client of one place: behind a proxy with a time-out, or directly."""
+    """Opens a client of one location: behind a proxy with a timeout, or directly."""
 
     def __call__(self, options: dict[str, Any], *, endpoint: str, timeout_ms: int) -> ObjectStore:
         """Return a store; `options` are keyword arguments of its class."""
@@ -162,13 +162,13 @@ def lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
 
 @pytest.fixture
 def s3_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
-    """Return a lane of S3, where 409 means that nothing landed, with time for all its retries."""
+    """Return an S3 lane, where 409 means that nothing was written, with time for all retries."""
     yield from lane_of(request, "s3", timeout_ms=LONG_MS)
 
 
 @pytest.fixture
 def gcs_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
-    """Return a lane of GCS, where the reply to a write has a body."""
+    """Return a GCS lane, where the reply to a write has a body."""
     yield from lane_of(request, "gcs")
 
 
@@ -176,11 +176,11 @@ def named(fault: Fault) -> str:
     return f"{fault.code}" if isinstance(fault, Status) else type(fault).__name__
 
 
-# Conditional writes: sent once, whatever happens
+# Conditional writes: sent once
 
 
 @pytest.mark.parametrize("fault", LOST_REPLIES, ids=named)
-def test_a_create_whose_reply_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
+def test_create_with_a_lost_reply_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
     lane.fail_writes(fault)
     assert isinstance(lane.store.put("lock", b"one", Create()), Unclear)
     assert lane.writes() == 1
@@ -189,7 +189,7 @@ def test_a_create_whose_reply_is_lost_is_unclear_and_sent_once(lane: Lane, fault
 
 
 @pytest.mark.parametrize("fault", LOST_REPLIES, ids=named)
-def test_a_match_whose_reply_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
+def test_match_with_a_lost_reply_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
     first = lane.direct.put("lock", b"one", Create())
     assert isinstance(first, Landed)
     lane.fail_writes(fault)
@@ -199,7 +199,7 @@ def test_a_match_whose_reply_is_lost_is_unclear_and_sent_once(lane: Lane, fault:
 
 
 @pytest.mark.parametrize("fault", LOST_REQUESTS, ids=named)
-def test_a_create_that_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
+def test_create_with_a_lost_request_is_unclear_and_sent_once(lane: Lane, fault: Fault) -> None:
     lane.fail_writes(fault)
     assert isinstance(lane.store.put("lock", b"one", Create()), Unclear)
     assert lane.writes() == 1
@@ -208,7 +208,7 @@ def test_a_create_that_is_lost_is_unclear_and_sent_once(lane: Lane, fault: Fault
 
 @pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("fault", UNCLEAR_STATUS, ids=named)
-def test_a_create_answered_by_a_server_error_is_unclear(
+def test_create_answered_by_a_server_error_is_unclear(
     lane: Lane, fault: Status, landed: bool
 ) -> None:
     lane.fail_writes(Status(fault.code, forward_first=landed))
@@ -218,23 +218,23 @@ def test_a_create_answered_by_a_server_error_is_unclear(
     assert lane.body() == (b"one" if landed else None)
 
 
-def test_an_unclear_reply_carries_the_pause_the_store_asks_for(lane: Lane) -> None:
+def test_unclear_reply_carries_the_retry_after_of_the_store(lane: Lane) -> None:
     lane.fail_writes(Status(503, headers={"Retry-After": "3"}))
     reply = lane.store.put("lock", b"one", Create())
     assert reply == Unclear("the store answered 503", retry_after_ms=3_000)
 
 
-@pytest.mark.parametrize(("asked", "pause_ms"), [(None, None), ("2", 2_000), ("soon", None)])
-def test_a_throttled_create_is_busy_and_sent_once(
-    lane: Lane, asked: str | None, pause_ms: int | None
+@pytest.mark.parametrize(("retry_after", "pause_ms"), [(None, None), ("2", 2_000), ("soon", None)])
+def test_throttled_create_is_busy_and_sent_once(
+    lane: Lane, retry_after: str | None, pause_ms: int | None
 ) -> None:
-    lane.fail_writes(Status(429, headers={"Retry-After": asked} if asked else {}))
+    lane.fail_writes(Status(429, headers={"Retry-After": retry_after} if retry_after else {}))
     assert lane.store.put("lock", b"one", Create()) == Busy(pause_ms, "429 too many requests")
     assert lane.writes() == 1
     assert lane.body() is None
 
 
-def test_a_create_held_up_beyond_the_time_out_is_unclear(lane: Lane) -> None:
+def test_create_delayed_beyond_the_timeout_is_unclear(lane: Lane) -> None:
     lane.fail_writes(Stall(5_000, forward_first=False))
     reply = lane.store.put("lock", b"one", Create())
     assert isinstance(reply, Unclear)
@@ -242,21 +242,21 @@ def test_a_create_held_up_beyond_the_time_out_is_unclear(lane: Lane) -> None:
     assert lane.writes() == 1
 
 
-def test_a_create_whose_reply_is_cut_short_is_unclear(gcs_lane: Lane) -> None:
+def test_create_with_a_truncated_reply_is_unclear(gcs_lane: Lane) -> None:
     gcs_lane.fail_writes(Truncate(5))
     assert isinstance(gcs_lane.store.put("lock", b"one", Create()), Unclear)
     assert gcs_lane.writes() == 1
     assert gcs_lane.body() == b"one"
 
 
-def test_a_create_that_cannot_connect_raises(lane: Lane) -> None:
+def test_create_that_cannot_connect_raises(lane: Lane) -> None:
     lane.proxy.stop()
     with pytest.raises(StoreUnreachable):
         lane.store.put("lock", b"one", Create())
     assert lane.verbs == []
 
 
-def test_a_conflict_is_sent_again_and_lands_with_two_requests(s3_lane: Lane) -> None:
+def test_conflict_is_retried_and_succeeds_with_two_requests(s3_lane: Lane) -> None:
     s3_lane.fail_writes(CONFLICT)
     assert isinstance(s3_lane.store.put("lock", b"one", Create()), Landed)
     assert s3_lane.writes() == 2
@@ -265,7 +265,7 @@ def test_a_conflict_is_sent_again_and_lands_with_two_requests(s3_lane: Lane) -> 
     assert s3_lane.body() == b"one"
 
 
-def test_a_conflict_that_does_not_clear_is_busy(s3_lane: Lane) -> None:
+def test_persistent_conflict_is_busy(s3_lane: Lane) -> None:
     s3_lane.fail_writes(CONFLICT, times=FOREVER)
     reply = s3_lane.store.put("lock", b"one", Create())
     assert reply == Busy(cause="409 ConditionalRequestConflict")
@@ -273,20 +273,20 @@ def test_a_conflict_that_does_not_clear_is_busy(s3_lane: Lane) -> None:
     assert s3_lane.body() is None
 
 
-def test_a_lost_reply_after_a_conflict_is_not_sent_again(s3_lane: Lane) -> None:
+def test_lost_reply_after_a_conflict_is_not_retried(s3_lane: Lane) -> None:
     s3_lane.fail_writes(CONFLICT)
     s3_lane.fail_writes(ReplyLost())
     assert isinstance(s3_lane.store.put("lock", b"one", Create()), Unclear)
     assert s3_lane.writes() == 2
 
 
-# Together with reading back
+# With read-back
 
 
 @pytest.mark.parametrize("fault", [*LOST_REPLIES, Status(500, forward_first=True)], ids=named)
-def test_a_lost_reply_read_back_is_landed(lane: Lane, fault: Fault) -> None:
+def test_lost_reply_is_resolved_as_landed_by_read_back(lane: Lane, fault: Fault) -> None:
     lane.fail_writes(fault)
-    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    outcome = put_and_verify(lane.store, "lock", b"one", Create(), policy=lane.policy())
     stored = lane.direct.get("lock")
     assert stored is not None
     assert outcome == Landed(stored.version)
@@ -294,39 +294,39 @@ def test_a_lost_reply_read_back_is_landed(lane: Lane, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", [*LOST_REQUESTS, *UNCLEAR_STATUS, Status(429)], ids=named)
-def test_a_lost_request_read_back_is_sent_again_and_lands(lane: Lane, fault: Fault) -> None:
+def test_lost_request_is_resent_after_read_back_and_lands(lane: Lane, fault: Fault) -> None:
     lane.fail_writes(fault)
-    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    outcome = put_and_verify(lane.store, "lock", b"one", Create(), policy=lane.policy())
     assert isinstance(outcome, Landed)
     assert lane.writes() == 2
     assert lane.body() == b"one"
 
 
-def test_a_success_that_a_hop_turned_into_a_refusal_is_landed(lane: Lane) -> None:
-    # RFC-91, update of November 2025: the hop sent it twice, and the second was refused.
+def test_refusal_of_a_duplicated_request_is_resolved_as_landed(lane: Lane) -> None:
+    # RFC-91, update of November 2025: a hop sent it twice, and the second was refused.
     lane.fail_writes(Status(412, forward_first=True))
-    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    outcome = put_and_verify(lane.store, "lock", b"one", Create(), policy=lane.policy())
     assert isinstance(outcome, Landed)
     assert lane.writes() == 1
 
 
-def test_a_create_that_lost_the_race_is_refused_and_not_landed(lane: Lane) -> None:
+def test_create_that_lost_the_race_is_refused_and_not_landed(lane: Lane) -> None:
     lane.direct.put("lock", b"theirs", Create())
     assert lane.store.put("lock", b"ours", Create()) == Refused()
-    outcome = put_checked(lane.store, "lock", b"ours", Create(), patience=lane.patience())
+    outcome = put_and_verify(lane.store, "lock", b"ours", Create(), policy=lane.policy())
     assert isinstance(outcome, NotLanded)
     assert lane.body() == b"theirs"
 
 
-def test_a_write_that_cannot_be_read_back_is_unknown(lane: Lane) -> None:
+def test_write_that_cannot_be_read_back_is_unknown(lane: Lane) -> None:
     lane.fail_writes(ReplyLost())
     lane.fail_reads(Status(503), times=FOREVER)
-    outcome = put_checked(lane.store, "lock", b"one", Create(), patience=lane.patience())
+    outcome = put_and_verify(lane.store, "lock", b"one", Create(), policy=lane.policy())
     assert isinstance(outcome, Unknown)
     assert lane.writes() == 1
 
 
-# Requests that may be repeated
+# Idempotent requests
 
 
 RETRIED = [
@@ -341,7 +341,7 @@ RETRIED = [
 
 
 @pytest.mark.parametrize("fault", RETRIED, ids=named)
-def test_a_read_that_fails_once_is_sent_again(lane: Lane, fault: Fault) -> None:
+def test_failed_read_is_retried(lane: Lane, fault: Fault) -> None:
     lane.direct.put("lock", b"one and more", Create())
     lane.fail_reads(fault)
     stored = lane.store.get("lock")
@@ -351,7 +351,7 @@ def test_a_read_that_fails_once_is_sent_again(lane: Lane, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", [ReplyLost(), Status(500)], ids=named)
-def test_head_list_and_delete_that_fail_once_are_sent_again(lane: Lane, fault: Fault) -> None:
+def test_failed_head_list_and_delete_are_retried(lane: Lane, fault: Fault) -> None:
     lane.direct.put("lock", b"one", Create())
     lane.fail_reads(fault)
     assert lane.store.head("lock") is not None
@@ -368,7 +368,7 @@ def test_head_list_and_delete_that_fail_once_are_sent_again(lane: Lane, fault: F
     [(ReplyLost(), StoreUnreachable), (Status(500), StoreUnreachable), (Status(429), Throttled)],
     ids=["ReplyLost", "500", "429"],
 )
-def test_a_read_that_fails_for_ever_gives_up(
+def test_permanently_failing_read_gives_up(
     lane: Lane, fault: Fault, error: type[Exception]
 ) -> None:
     lane.fail_reads(fault, times=FOREVER)
@@ -377,13 +377,13 @@ def test_a_read_that_fails_for_ever_gives_up(
     assert lane.verbs == ["get"] * RESEND_TRIES
 
 
-def test_a_read_waits_as_long_as_the_store_asks(s3_lane: Lane) -> None:
+def test_read_waits_as_long_as_the_store_requests(s3_lane: Lane) -> None:
     s3_lane.fail_reads(Status(503, headers={"Retry-After": "2"}))
     assert s3_lane.store.get("lock") is None
     assert s3_lane.clock.slept_ms == [2_000]
 
 
-def test_a_read_gives_up_at_once_when_it_would_wait_beyond_its_time(lane: Lane) -> None:
+def test_read_gives_up_at_once_when_the_wait_exceeds_its_deadline(lane: Lane) -> None:
     lane.fail_reads(Status(503, headers={"Retry-After": "30"}), times=FOREVER)
     with pytest.raises(Throttled) as caught:
         lane.store.get("lock")
@@ -393,26 +393,26 @@ def test_a_read_gives_up_at_once_when_it_would_wait_beyond_its_time(lane: Lane) 
 
 
 @pytest.mark.parametrize("fault", [ReplyLost(), RequestReset(), Status(500)], ids=named)
-def test_an_overwrite_that_fails_once_is_sent_again(lane: Lane, fault: Fault) -> None:
+def test_failed_overwrite_is_retried(lane: Lane, fault: Fault) -> None:
     lane.fail_writes(fault)
     assert isinstance(lane.store.put("lock", b"one", Overwrite()), Landed)
     assert lane.writes() == 2
     assert lane.body() == b"one"
 
 
-def test_an_overwrite_that_fails_for_ever_is_unclear(lane: Lane) -> None:
+def test_permanently_failing_overwrite_is_unclear(lane: Lane) -> None:
     lane.fail_writes(Status(500), times=FOREVER)
     assert lane.store.put("lock", b"one", Overwrite()) == Unclear("the store answered 500")
     assert lane.writes() == RESEND_TRIES
 
 
-def test_an_overwrite_that_is_throttled_after_a_lost_reply_stays_unclear(lane: Lane) -> None:
+def test_overwrite_throttled_after_a_lost_reply_stays_unclear(lane: Lane) -> None:
     lane.fail_writes(ReplyLost())
     lane.fail_writes(Status(429), times=FOREVER)
     assert isinstance(lane.store.put("lock", b"one", Overwrite()), Unclear)
 
 
-def test_an_overwrite_throttled_for_ever_is_busy(lane: Lane) -> None:
+def test_permanently_throttled_overwrite_is_busy(lane: Lane) -> None:
     lane.fail_writes(Status(429), times=FOREVER)
     assert isinstance(lane.store.put("lock", b"one", Overwrite()), Busy)
     assert lane.writes() == RESEND_TRIES

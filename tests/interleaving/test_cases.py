@@ -1,4 +1,4 @@
-"""Cases: their lines, where their keys lie, how they are drawn, and that they replay."""
+"""Cases: their text form, the location of their keys, how they are drawn, and replay."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import islice
 import pyarrow as pa
 import pytest
 
-from tidelock.table.index.bucket import bucket_ids
-from tidelock.testing.interleaving.cases import KEYS, Case, parsed
-from tidelock.testing.interleaving.generate import TABLES, VERBS, complete, sampled
-from tidelock.testing.interleaving.runner import run_case
-from tidelock.testing.interleaving.shrink import shrunk
+from testkit.interleaving.cases import KEYS, Case, parsed
+from testkit.interleaving.generate import TABLES, VERBS, complete, sampled
+from testkit.interleaving.runner import run_case
+from testkit.interleaving.shrink import shrunk
+from tidelock.hudi.bucket_index import bucket_ids
 
 
 def test_a_case_is_one_line() -> None:
@@ -19,8 +19,8 @@ def test_a_case_is_one_line() -> None:
         assert parsed(str(case)) == case
 
 
-def test_a_line_that_says_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="no operation"):
+def test_a_line_without_an_operation_is_an_error() -> None:
+    with pytest.raises(ValueError, match="expected an operation"):
         parsed("cow simple event single base fresh | up-sert | a")
 
 
@@ -42,33 +42,33 @@ def test_the_complete_matrix_begins_with_possible_cases_that_differ() -> None:
     assert all(case.is_possible for case in first)
 
 
-def test_keys_lie_in_the_buckets_that_their_spots_say() -> None:
+def test_keys_are_in_the_buckets_of_their_locations() -> None:
     for spot, keys in KEYS.items():
         found = set(bucket_ids([pa.array(keys)], 2).to_pylist())
         assert found == {1 if spot == "bkt" else 0}, spot
 
 
-def test_a_case_takes_the_same_course_every_time() -> None:
+def test_a_case_runs_the_same_way_every_time() -> None:
     case = parsed(
         "mor bucket event occ logs fresh | upsert:old delete:old compact"
         " | b>placed a>commit c b a | touch"
     )
-    courses = []
+    traces = []
     for _ in range(2):
         lines: list[str] = []
         run_case(case, trace=lines.append)
-        courses.append(lines)
-    assert courses[0] == courses[1] != []
+        traces.append(lines)
+    assert traces[0] == traces[1] != []
 
 
-def test_actors_meet_where_the_line_says() -> None:
+def test_actors_conflict_where_the_line_says() -> None:
     case = parsed("cow simple commit single base fresh | upsert:old upsert:old | a>commit b a")
     outcome = run_case(case)
     assert outcome.ends == {"a": "done", "b": "done"}
     assert (outcome.reached, outcome.rebases, outcome.wrong) == (1, 1, [])
 
 
-def test_a_case_shrinks_to_what_makes_it_wrong() -> None:
+def test_a_case_shrinks_to_the_cause_of_its_failure() -> None:
     case = parsed(
         "mor bucket tie occ logs stale | upsert:old delete:bkt- clean | a>begun b c a | touch"
     )

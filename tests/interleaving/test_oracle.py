@@ -1,21 +1,21 @@
-"""The oracle by itself: what operations one after the other leave."""
+"""The oracle alone: the result of operations in sequence."""
 
 from __future__ import annotations
 
-from tidelock.testing.interleaving.cases import COLUMNS, row
-from tidelock.testing.interleaving.oracle import Deed, Done, Oracle, Row, Rules, plain
+from testkit.interleaving.cases import COLUMNS, row
+from testkit.interleaving.oracle import Done, Oracle, Row, Rules, TableChange, plain
 
 EVENT_TIME = Rules(by_event_time=True, merges_inserts=False, merges_bulk=False)
 COMMIT_TIME = Rules(by_event_time=False, merges_inserts=True, merges_bulk=True)
 
 
-def left(*deeds: Deed, rules: Rules = EVENT_TIME) -> list[Row]:
-    done = [Done(deed, str(at), str(at)) for at, deed in enumerate(deeds, 1)]
+def left(*changes: TableChange, rules: Rules = EVENT_TIME) -> list[Row]:
+    done = [Done(change, str(at), str(at)) for at, change in enumerate(changes, 1)]
     return Oracle(rules, COLUMNS).last(done).found()
 
 
-def upsert(*rows: Row) -> Deed:
-    return Deed("upsert", rows)
+def upsert(*rows: Row) -> TableChange:
+    return TableChange("upsert", rows)
 
 
 def test_the_larger_event_time_wins_and_of_equal_ones_the_later_row() -> None:
@@ -31,46 +31,50 @@ def test_by_commit_time_the_later_row_wins() -> None:
 
 
 def test_a_blind_insert_repeats_a_key_and_an_upsert_changes_both() -> None:
-    again = Deed("insert", (row("k", "p", 1, 2),))
+    again = TableChange("insert", (row("k", "p", 1, 2),))
     assert len(left(upsert(row("k", "p", 1, 1)), again)) == 2
     both = left(upsert(row("k", "p", 1, 1)), again, upsert(row("k", "p", 1, 3)))
     assert both == [row("k", "p", 1, 3)] * 2
     assert len(left(upsert(row("k", "p", 1, 1)), again, rules=COMMIT_TIME)) == 1
 
 
-def test_an_insert_of_new_keys_leaves_out_those_that_are_there() -> None:
+def test_an_insert_of_new_keys_skips_existing_ones() -> None:
     kept, new = row("k", "p", 1, 1), row("m", "p", 1, 2)
-    deed = Deed("insert_new", (row("k", "p", 9, 9), new))
-    assert left(upsert(kept), deed) == [kept, new]
+    change = TableChange("insert_new", (row("k", "p", 9, 9), new))
+    assert left(upsert(kept), change) == [kept, new]
 
 
-def test_deletes_take_the_key_of_their_partition_or_of_all() -> None:
+def test_deletes_remove_the_key_from_one_partition_or_from_all() -> None:
     both = upsert(row("k", "p", 1, 1), row("k", "q", 1, 2))
-    assert left(both, Deed("delete", keys=("k",), partition="p")) == [row("k", "q", 1, 2)]
-    assert left(both, Deed("delete_anywhere", keys=("k",))) == []
+    assert left(both, TableChange("delete", keys=("k",), partition="p")) == [row("k", "q", 1, 2)]
+    assert left(both, TableChange("delete_anywhere", keys=("k",))) == []
 
 
-def test_overwrites_take_their_partition_or_the_table() -> None:
+def test_overwrites_replace_their_partition_or_the_table() -> None:
     both = upsert(row("k", "p", 1, 1), row("m", "q", 1, 2))
     new = row("n", "p", 1, 3)
-    assert left(both, Deed("insert_overwrite", (new,), partition="p")) == [
+    assert left(both, TableChange("insert_overwrite", (new,), partition="p")) == [
         row("m", "q", 1, 2),
         new,
     ]
-    assert left(both, Deed("insert_overwrite_table", (new,), partition="p")) == [new]
-    assert left(both, Deed("delete_partition", partition="q")) == [row("k", "p", 1, 1)]
+    assert left(both, TableChange("insert_overwrite_table", (new,), partition="p")) == [new]
+    assert left(both, TableChange("delete_partition", partition="q")) == [row("k", "p", 1, 1)]
 
 
 def test_a_statement_is_computed_from_the_rows_before_it() -> None:
-    deed = Deed("rewrite", (row("k", "p", 0, 0),), number=1_000)
-    (found,) = left(upsert(row("k", "p", 5, 7)), deed)
+    change = TableChange("rewrite", (row("k", "p", 0, 0),), number=1_000)
+    (found,) = left(upsert(row("k", "p", 5, 7)), change)
     assert (found["ts"], found["v"]) == (6, 1_007)
 
 
-def test_what_is_taken_back_is_as_if_it_had_not_been() -> None:
-    deeds = [upsert(row("k", "p", 1, 1)), upsert(row("k", "p", 2, 2)), upsert(row("m", "p", 1, 3))]
-    done = [Done(deed, str(at), str(at)) for at, deed in enumerate(deeds, 1)]
-    done.append(Done(Deed("restore"), "4", "4", frozenset({"2", "3"})))
+def test_a_rolled_back_write_has_no_effect() -> None:
+    changes = [
+        upsert(row("k", "p", 1, 1)),
+        upsert(row("k", "p", 2, 2)),
+        upsert(row("m", "p", 1, 3)),
+    ]
+    done = [Done(change, str(at), str(at)) for at, change in enumerate(changes, 1)]
+    done.append(Done(TableChange("restore"), "4", "4", frozenset({"2", "3"})))
     done.append(Done(upsert(row("n", "p", 1, 4)), "5", "5"))
     states = Oracle(EVENT_TIME, COLUMNS).states(done)
     assert [len(state.found()) for _, state in states] == [1, 1, 2, 1, 2]
@@ -79,15 +83,15 @@ def test_what_is_taken_back_is_as_if_it_had_not_been() -> None:
 
 def test_columns_are_added_and_widened_and_never_lost() -> None:
     done = [
-        Done(Deed("upsert", columns={"n": "int64"}), "1", "1"),
-        Done(Deed("upsert", columns={"w": "string"}), "2", "2"),
-        Done(Deed("upsert", columns={"n": "int32"}), "3", "3"),
+        Done(TableChange("upsert", columns={"n": "int64"}), "1", "1"),
+        Done(TableChange("upsert", columns={"w": "string"}), "2", "2"),
+        Done(TableChange("upsert", columns={"n": "int32"}), "3", "3"),
     ]
     columns = Oracle(EVENT_TIME, COLUMNS).last(done).columns
     assert columns == {**COLUMNS, "n": "int64", "w": "string"}
 
 
-def test_readers_of_changes_see_who_wrote_a_row_last() -> None:
+def test_readers_of_changes_see_the_last_writer_of_a_row() -> None:
     done = [
         Done(upsert(row("k", "p", 2, 1), row("m", "p", 1, 2)), "1", "1"),
         Done(upsert(row("k", "p", 1, 3), row("m", "p", 1, 4)), "2", "2"),

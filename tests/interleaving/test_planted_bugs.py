@@ -1,7 +1,7 @@
-"""Each rule of conflict that is taken away makes an interleaving wrong, which is right with it.
+"""Without each conflict rule an interleaving fails that passes with it.
 
-A case for a rule is the plainest that was found by running drawn cases without the rule. The same
-holds for looks at files that are no rules: of the index, and of writes for copies of their keys.
+The case of a rule is the simplest that was found by running drawn cases without the rule. The same
+is tested for checks that are not rules: index lookups in log files, and of duplicate keys.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import pytest
 
-from tidelock.operation.view import TableView
-from tidelock.operation.writer import TableWriter
-from tidelock.table.filegroup.slice import FileSlice
-from tidelock.testing.interleaving.cases import parsed
-from tidelock.testing.interleaving.runner import run_case
-from tidelock.txn import conflict, rules
-from tidelock.txn.conflict import Rule
-from tidelock.txn.footprint import Deed
+from testkit.interleaving.cases import parsed
+from testkit.interleaving.runner import run_case
+from tidelock.hudi.file_groups import FileSlice
+from tidelock.operations.file_view import TableView
+from tidelock.operations.write import TableWriter
+from tidelock.txn import conflicts
+from tidelock.txn.conflicts import Rule
+from tidelock.txn.footprint import CommitKind
 
 PLANTED = {
     "group": "cow simple event single base fresh | upsert:old upsert:old | a>begun b a",
@@ -30,7 +30,7 @@ PLANTED = {
     "replan": "cow simple event single empty fresh"
     " | insert_overwrite_table:new insert_overwrite_table:new | a>placed b a",
     "base": "mor bucket event single logs fresh | bulk_insert:old compact | a>begun b a",
-    # Readers that know log compactions skip what they replaced; those that do not merge it too.
+    # Readers that support log compactions skip replaced blocks; the others merge them as well.
     "log": "mor simple commit single logs fresh | upsert:old logcompact | a>begun b a",
     "yield-log": "mor simple commit single logs fresh"
     " | logcompact upsert:old | b>begun a>claim b a",
@@ -39,16 +39,16 @@ PLANTED = {
     "yield-schema": "mor simple event single logs fresh"
     " | compact upsert+col:prt | b>begun a>commit b a",
     "restored": "cow simple event single over fresh | upsert:old rollback | b>undo a>commit b a",
-    # The type that was taken back is that of the compacted file.
+    # The compacted file has the column type that was rolled back.
     "give-way": "mor simple event single plan fresh"
     " | upsert+wide:prt execute rollback | a b>writing c b",
-    # A savepoint of a commit whose files are deleted before it is there.
+    # A savepoint of a commit whose files are deleted before it completes.
     "refused": "cow simple event single base fresh | savepoint upsert:old clean | a>commit b c a",
 }
 
 
 AGAIN = (
-    # The same rules for other operations, where wrong rows were found once.
+    # The same rules for other operations, which once had wrong rows.
     ("base", "mor bucket event single logs fresh | insert_overwrite:old compact | a>begun b a"),
     (
         "group",
@@ -61,26 +61,26 @@ AGAIN = (
 
 
 def test_every_rule_is_planted() -> None:
-    assert set(PLANTED) == {rule.word for rule in conflict.RULES}
+    assert set(PLANTED) == {rule.word for rule in conflicts.RULES}
 
 
 @pytest.mark.parametrize(("word", "line"), [*PLANTED.items(), *AGAIN])
-def test_a_rule_that_is_taken_away_is_missed(
+def test_without_a_rule_its_case_fails(
     word: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = parsed(line)
     assert run_case(case).wrong == []
-    every = conflict.rules_for
+    every = conflicts.rules_for
 
-    def without(mine: Deed, other: Deed) -> tuple[Rule, ...]:
+    def without(mine: CommitKind, other: CommitKind) -> tuple[Rule, ...]:
         return tuple(rule for rule in every(mine, other) if rule.word != word)
 
-    monkeypatch.setattr(conflict, "rules_for", without)
+    monkeypatch.setattr(conflicts, "rules_for", without)
     assert run_case(case).wrong != []
 
 
 @pytest.mark.parametrize("index", ["simple", "bloom"])
-def test_an_index_that_looks_only_into_base_files_is_found(
+def test_an_index_that_reads_only_base_files_is_detected(
     index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = parsed(f"mor {index} event single plan fresh | upsert:gone execute upsert:gone | a b c")
@@ -95,13 +95,13 @@ def test_an_index_that_looks_only_into_base_files_is_found(
 
 
 @pytest.mark.parametrize("verb", ["upsert", "delete"])
-def test_copies_of_keys_that_are_not_looked_for_are_found(
+def test_missing_checks_for_duplicate_keys_are_detected(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = parsed(f"cow simple event single base fresh | {verb}:old insert:old | a>begun b a")
     assert run_case(case).wrong == []
-    with monkeypatch.context() as unasked:
-        unasked.setattr(rules, "_copies", lambda *_: [])
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(conflicts, "_copies", lambda *_: [])
         assert run_case(case).wrong != []
-    monkeypatch.setattr(TableWriter, "_has_copies", lambda *_: False)
+    monkeypatch.setattr(TableWriter, "_keys_were_inserted", lambda *_: False)
     assert run_case(case).wrong != []

@@ -1,4 +1,4 @@
-"""A table of its own for each test, with Hudi's Java lock and ours on it."""
+"""An isolated table for each test, with Hudi's Java lock and ours on it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import pytest
 
+from testkit.java import Hudi, JavaTables, hudi, hudi_tables, java_tables
+from testkit.java.configs import settings_of_hudi
+from testkit.judges import HudiJava
+from testkit.judges.hudi_spark import HudiSpark, hudi_spark, spark_bundle
+from testkit.servers import S3Server, ServerUnavailable
 from tests.interop.table import BUCKET, Table
-from tidelock.testing.java import Hudi, JavaTables, hudi, hudi_tables, java_tables
-from tidelock.testing.java.configs import settings_of_hudi
-from tidelock.testing.judges import HudiJava
-from tidelock.testing.judges.hudi_spark import HudiSpark, hudi_spark, spark_bundle
-from tidelock.testing.servers import S3Server, ServerUnavailable
 
 Tool = TypeVar("Tool")
 
@@ -24,7 +24,7 @@ Tool = TypeVar("Tool")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep these tests in one worker, so that they share one S3 server.
 
-    Those that need a Spark of their own are left out unless they are asked for by their marker.
+    Tests that need their own Spark are deselected unless requested by their marker.
     """
     if "apache_spark" not in config.getoption("markexpr"):
         left_out = [item for item in items if item.get_closest_marker("apache_spark")]
@@ -39,10 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def hudi_java() -> Hudi:
-    """Return Hudi's Java lock; skip where Java, Maven or the artefacts cannot be had.
+    """Return Hudi's Java lock; skip where Java, Maven or the artefacts are unavailable.
 
-    In continuous integration the tools must be there. What a registry carries is not ours to say,
-    so artefacts that do not resolve skip everywhere.
+    In continuous integration the tools must be there. The contents of a registry are outside our
+    control, so artefacts that do not resolve skip everywhere.
     """
     return _had(hudi)
 
@@ -75,7 +75,7 @@ def hudi_java_judge(hudi_java_tables: JavaTables) -> HudiJava:
 
 @contextmanager
 def spark_in(version: str, zone: str) -> Iterator[HudiSpark]:
-    """Run a Spark with a release of Hudi, whose Java is in a time zone, or skip."""
+    """Run Spark with a release of Hudi and a JVM time zone, or skip."""
     bundle = _had(lambda: spark_bundle(version))
     with hudi_spark(bundle, zone=zone) as spark:
         yield spark
@@ -83,7 +83,7 @@ def spark_in(version: str, zone: str) -> Iterator[HudiSpark]:
 
 @pytest.fixture(scope="session")
 def hudi_spark_judge() -> Iterator[HudiSpark]:
-    """Return Apache Hudi on a Spark of its own, or skip."""
+    """Return Apache Hudi on its own Spark, or skip."""
     with hudi_spark(_had(spark_bundle)) as judge:
         yield judge
 

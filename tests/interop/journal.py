@@ -1,4 +1,4 @@
-"""The journal that all contenders of one lock append to, and what it says about exclusion."""
+"""The journal that all contenders of one lock append to, and its check for exclusion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: who did what, when. The token is 0 for Java, which knows none."""
+    """One line: contender, action, time. The token is 0 for Java, which has none."""
 
     monotonic_ns: int
     event: str
@@ -29,16 +29,16 @@ class Section:
 
 
 def read(path: Path) -> list[Entry]:
-    """Return the entries in the order in which they were appended."""
+    """Return the entries in append order."""
     entries = []
     for line in path.read_text().splitlines():
-        moment, event, name, token = line.split()
-        entries.append(Entry(int(moment), event, name, int(token)))
+        time, event, name, token = line.split()
+        entries.append(Entry(int(time), event, name, int(token)))
     return entries
 
 
 def sections(entries: Sequence[Entry]) -> list[Section]:
-    """Return the critical sections by their beginning; each must have ended."""
+    """Return the critical sections by their start; each must have ended."""
     open_since: dict[str, Entry] = {}
     done = []
     for entry in entries:
@@ -53,7 +53,7 @@ def sections(entries: Sequence[Entry]) -> list[Section]:
 
 
 def overlaps(entries: Sequence[Entry]) -> list[str]:
-    """Return every sign of two contenders inside at once, by marker, by order and by clock."""
+    """Return every overlap of two contenders, by marker, by order and by clock."""
     signs = [f"{e.name} met a marker" for e in entries if e.event == "overlap"]
     inside: list[str] = []
     for entry in entries:
@@ -70,7 +70,7 @@ def overlaps(entries: Sequence[Entry]) -> list[str]:
     return signs
 
 
-def changes_of_hands(done: Sequence[Section], *, prefix: str) -> int:
-    """Return how often the lock went from a contender named so to one named otherwise, or back."""
+def handovers(done: Sequence[Section], *, prefix: str) -> int:
+    """Return how often the lock changed between contenders with this prefix and others."""
     sides = [section.name.startswith(prefix) for section in done]
     return sum(a != b for a, b in pairwise(sides))

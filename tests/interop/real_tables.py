@@ -1,4 +1,4 @@
-"""Tables that Apache Hudi's Java writers made, unpacked for one test."""
+"""Tables written by Apache Hudi's Java writers, unpacked for one test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = (
 
 
 def unpacked(name: str, folder: Path) -> Path:
-    """Unpack a table into `folder` and return its base path; skip where there are none."""
+    """Unpack a table into `folder` and return its base path; skip where there is none."""
     archive = ARCHIVES / f"{name}.zip"
     if not archive.exists():
         pytest.skip(f"the real tables are not beside the project: no {archive.name}")

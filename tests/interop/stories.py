@@ -1,4 +1,4 @@
-"""Tables of every kind that we write, and what is done to each of them."""
+"""Tables of every kind that we write, and the operations on each of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
         ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
     ]
 )
-"""One column of each type that a table may have."""
+"""One column of each type that a table can have."""
 
 BY_TIME = {
     "hoodie.datasource.write.keygenerator.type": "TIMESTAMP",
@@ -49,13 +49,13 @@ EAGER = {
     "tidelock.clustering.copied.row.group.min.bytes": "0",
     "hoodie.log.compaction.blocks.threshold": "2",
 }
-"""Row groups are moved as they are, however small, and log files merged, however few."""
+"""Row groups of any size are copied, and any number of log files is merged."""
 HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to make a table."""
+    """One way to create a table."""
 
     name: str
     key: str | Sequence[str]
@@ -81,8 +81,8 @@ VERSIONS = (8, 9)
 
 
 @dataclass(frozen=True)
-class Made:
-    """A table, and the partitions it has rows in."""
+class StoryTable:
+    """A table, and its partitions."""
 
     kind: Kind
     type: str
@@ -91,16 +91,16 @@ class Made:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether rows lie in folders."""
+        """Whether rows lie in partition folders."""
         return self.kind.partition_by is not None
 
     def open(self) -> tl.Table:
-        """Open it as it is; its past stays readable."""
+        """Open the table; its history stays readable."""
         return tl.Table.open(self.uri, options={**KEEP_ALL, **EAGER})
 
 
 def row(number: int, ts: int = 1, **other: Any) -> Row:
-    """Return a row with values that follow from its number."""
+    """Return a row with values derived from its number."""
     return {
         "id": number,
         "sub": f"s{number % 3}",
@@ -123,7 +123,7 @@ def row(number: int, ts: int = 1, **other: Any) -> Row:
     }
 
 
-def make(folder: Path, kind: Kind, table_type: str, version: int) -> Made:
+def make(folder: Path, kind: Kind, table_type: str, version: int) -> StoryTable:
     """Create an empty table."""
     uri = str(folder / f"{kind.name}-{table_type}-{version}")
     tl.Table.create(
@@ -137,20 +137,20 @@ def make(folder: Path, kind: Kind, table_type: str, version: int) -> Made:
         name="judged",
         options=kind.options,
     ).close()
-    return Made(kind, table_type, version, uri)
+    return StoryTable(kind, table_type, version, uri)
 
 
-def tell(made: Made) -> None:
-    """Do to a table everything that can be done to it."""
+def run_story(made: StoryTable) -> None:
+    """Run every operation on a table."""
     with made.open() as table:
         for step in _steps(made):
             step(table)
 
 
-def _steps(made: Made) -> Iterator[Callable[[tl.Table], object]]:
+def _steps(made: StoryTable) -> Iterator[Callable[[tl.Table], object]]:
     yield lambda table: table.insert([row(n) for n in range(1, 13)])
     yield lambda table: table.upsert([row(n, 2) for n in (1, 2, 3, 20, 21)])
-    # The second is older than what is there, so with an ordering column it loses.
+    # The second is older than the stored row, so with an ordering column it loses.
     yield lambda table: table.upsert([row(4, 5), row(5, 0)])
     yield lambda table: table.delete([row(n) for n in (2, 6, 21)])
     if made.type == "MERGE_ON_READ":
@@ -161,7 +161,8 @@ def _steps(made: Made) -> Iterator[Callable[[tl.Table], object]]:
     yield lambda table: table.cluster()
     yield lambda table: table.upsert([row(n, 4) for n in (2, 30)])
     if made.is_partitioned:
-        # Rows 3, 6, 9 … share a partition in every kind of table; 33 is odd, so another in one.
+        # Rows 3, 6, 9 … share a partition in every kind of table; 33 is odd, so in one kind it does
+        # not.
         yield lambda table: table.insert_overwrite([row(n, 4) for n in (36, 42)])
         yield lambda table: table.delete_partition([_partition_of(table, 31)])
     else:
@@ -170,7 +171,7 @@ def _steps(made: Made) -> Iterator[Callable[[tl.Table], object]]:
     yield lambda table: table.delete([row(36)])
     yield lambda table: table.upsert([row(n, 7) for n in (50, 51)])
     if made.type == "MERGE_ON_READ":
-        # Updates of rows that are there go to log files, which then wait for another compaction.
+        # Updates of existing rows go to log files, which then wait for another compaction.
         yield lambda table: table.upsert([row(n, 8) for n in (1, 50)])
         yield lambda table: table.upsert([row(1, 9)])
         yield lambda table: table.log_compact()

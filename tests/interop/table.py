@@ -1,4 +1,4 @@
-"""One table on S3, seen by Hudi's Java writers and by us."""
+"""One table on S3, shared by Hudi's Java writers and us."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 
+from testkit.java import Hudi, HudiWriter, hudi_writer
+from testkit.servers import S3Server
 from tests.contract.stores import s3_settings
 from tests.interop import contender
-from tidelock.lock.driver import Lock
-from tidelock.lock.objects import LOCK_KEY
-from tidelock.lock.record import Record, decode
-from tidelock.store.contract import ObjectStore
-from tidelock.store.uri import open_store
-from tidelock.testing.java import Hudi, HudiWriter, hudi_writer
-from tidelock.testing.servers import S3Server
+from tidelock.lock.client import Lock
+from tidelock.lock.record import LockRecord, decode
+from tidelock.lock.record_store import LOCK_KEY
+from tidelock.storage.contract import ObjectStore
+from tidelock.storage.uri import open_store
 
 BUCKET = "tidelock-interop"
 
@@ -30,7 +30,7 @@ def signal() -> Event:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A base path, and everybody who writes there; they end with the test."""
+    """A base path, and the processes that write there; they end with the test."""
 
     hudi: Hudi
     server: S3Server
@@ -39,7 +39,7 @@ class Table:
 
     @property
     def uri(self) -> str:
-        """The base path, as both sides are given it."""
+        """The base path in the form both sides use."""
         return f"s3://{BUCKET}/{self.name}"
 
     @property
@@ -48,18 +48,18 @@ class Table:
         return s3_settings(self.server)
 
     def java(self, *, endpoint: str | None = None) -> HudiWriter:
-        """Start a Java process with a lock provider of Hudi's."""
+        """Start a Java process with one of Hudi's lock providers."""
         running = hudi_writer(self.hudi, self.server, self.uri, endpoint=endpoint)
         return self.stack.enter_context(running)
 
     def ours(self) -> Lock:
-        """Return a lock of ours in this process."""
+        """Return our lock in this process."""
         opened = contender.our_lock(self.uri, self.settings)
         self.stack.callback(opened.close)
         return opened
 
     def holder_process(self) -> SpawnProcess:
-        """Start a process that takes our lock and keeps it; return when it holds it."""
+        """Start a process that acquires and keeps our lock; return when it holds it."""
         holding = signal()
         process = _spawn.Process(
             target=contender.hold, args=(self.uri, self.settings, holding), daemon=True
@@ -72,7 +72,7 @@ class Table:
     def contender_process(
         self, name: str, count: int, journal: str, marker: str, *, start: Event
     ) -> SpawnProcess:
-        """Start a process that does critical sections under our lock, from `start` on."""
+        """Start a process that runs critical sections under our lock once `start` is set."""
         process = _spawn.Process(
             target=contender.sections,
             args=(self.uri, self.settings),
@@ -96,11 +96,11 @@ class Table:
         return store
 
     def lock_bytes(self) -> bytes:
-        """Return the lock file as it is."""
+        """Return the bytes of the lock file."""
         found = self.store().get(LOCK_KEY)
         assert found is not None
         return found.body
 
-    def record(self) -> Record:
-        """Return the lock file as we read it."""
+    def record(self) -> LockRecord:
+        """Return the parsed lock file."""
         return decode(self.lock_bytes())

@@ -18,7 +18,7 @@ EACH = 50
 DEADLINE_S = 150
 
 
-def test_java_and_python_read_one_monotonic_clock(table: Table) -> None:
+def test_java_and_python_read_the_same_monotonic_clock(table: Table) -> None:
     writer = table.java()
     before = time.monotonic_ns()
     theirs = writer.clock_ns()
@@ -26,22 +26,24 @@ def test_java_and_python_read_one_monotonic_clock(table: Table) -> None:
     assert before < theirs < after
 
 
-def test_four_contenders_never_meet_in_200_critical_sections(table: Table, tmp_path: Path) -> None:
+def test_four_contenders_never_overlap_in_200_critical_sections(
+    table: Table, tmp_path: Path
+) -> None:
     paths = str(tmp_path / "journal"), str(tmp_path / "marker")
     start = signal()
     ours = [table.contender_process(f"python-{n}", EACH, *paths, start=start) for n in range(2)]
     theirs = {f"java-{n}": table.java() for n in range(2)}
     for writer in theirs.values():
-        # A first holding alone: Java is slow until it has loaded what it needs.
+        # One uncontended acquire first: Java is slow until its classes are loaded.
         assert writer.try_lock()
         writer.unlock()
     start.set()
     for name, writer in theirs.items():
-        writer.tell("sections", name, EACH, *paths)
+        writer.start_command("sections", name, EACH, *paths)
     for writer in theirs.values():
-        looks = writer.answer()
-        assert isinstance(looks, int)
-        assert looks > EACH, "Hudi never found the lock held: nothing was fought over"
+        clock_readings = writer.receive()
+        assert isinstance(clock_readings, int)
+        assert clock_readings > EACH, "Hudi never found the lock held: nothing was fought over"
     for process in ours:
         process.join(DEADLINE_S)
         assert process.exitcode == 0
@@ -51,24 +53,24 @@ def test_four_contenders_never_meet_in_200_critical_sections(table: Table, tmp_p
     assert journal.overlaps(entries) == []
     everybody = [*theirs, "python-0", "python-1"]
     assert Counter(section.name for section in done) == dict.fromkeys(everybody, EACH)
-    assert journal.changes_of_hands(done, prefix="java") >= 20
-    # Java drops the token from the lock file with each of its writes; ours grow all the same.
+    assert journal.handovers(done, prefix="java") >= 20
+    # Java drops the token from the lock file on each write; our tokens increase nevertheless.
     tokens = [section.token for section in done if section.token]
     assert all(a < b for a, b in pairwise(tokens)), tokens
 
 
-def test_the_journal_finds_contenders_that_do_meet(table: Table, tmp_path: Path) -> None:
-    """Without a lock the same sections overlap, and all three signs say so."""
+def test_journal_detects_overlapping_contenders(table: Table, tmp_path: Path) -> None:
+    """Without a lock the same sections overlap, and all three checks report it."""
     writer = table.java()
     log, marker = tmp_path / "journal", tmp_path / "marker"
-    writer.tell("sections", "java-0", 20, log, marker)
+    writer.start_command("sections", "java-0", 20, log, marker)
     end = time.monotonic() + 60
     while not log.exists():
         assert time.monotonic() < end
         time.sleep(0.001)
     for _ in range(40):
         contender.section("python-0", 1, log, marker)
-    writer.answer()
+    writer.receive()
     signs = " ".join(journal.overlaps(journal.read(log)))
     assert "met a marker" in signs
     assert "began inside" in signs

@@ -1,4 +1,4 @@
-"""The lock goes from Hudi's Java writers to us and back, by release and by death."""
+"""The lock moves between Hudi's Java writers and us, by release and after a crash."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HUDI_DRIFT_MS = 500
 OUR_WAIT_MS = 1_000
 """Drift and grace (P10)."""
 SLACK_MS = 12_000
-"""Polls, requests and a busy machine."""
+"""Tolerance for polls, requests and a busy machine."""
 
 
 def now_epoch_ms() -> int:
-    """Return the wall clock that the lock file speaks of."""
+    """Return the wall time that the lock file uses."""
     return time.time_ns() // 1_000_000
 
 
-def test_we_take_at_once_what_hudi_released(table: Table) -> None:
+def test_we_acquire_immediately_after_hudi_releases(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     assert writer.try_lock()
     assert not ours.try_acquire()
@@ -32,7 +32,7 @@ def test_we_take_at_once_what_hudi_released(table: Table) -> None:
     assert ours.try_acquire()
 
 
-def test_hudi_takes_at_once_what_we_released(table: Table) -> None:
+def test_hudi_acquires_immediately_after_we_release(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     ours.acquire(10)
     assert not writer.try_lock()
@@ -41,18 +41,18 @@ def test_hudi_takes_at_once_what_we_released(table: Table) -> None:
     assert table.record().owner == writer.owner
 
 
-def test_hudi_waits_for_us_and_is_served(table: Table) -> None:
+def test_hudi_waits_for_us_and_acquires(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     ours.acquire(10)
-    writer.tell("lock", 20_000)
-    # Hudi looks once a second: let it look at least once before it may succeed.
+    writer.start_command("lock", 20_000)
+    # Hudi polls once a second: let it poll at least once before it can succeed.
     time.sleep(1.2)
     assert table.record().owner == ours.owner
     ours.release()
-    assert writer.answer() is True
+    assert writer.receive() is True
 
 
-def test_we_wait_for_hudi_and_are_served(table: Table) -> None:
+def test_we_wait_for_hudi_and_acquire(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     assert writer.try_lock()
     release = Timer(0.3, writer.unlock)
@@ -65,7 +65,7 @@ def test_we_wait_for_hudi_and_are_served(table: Table) -> None:
 
 
 def test_renewals_keep_the_lock_on_both_sides(table: Table) -> None:
-    """Past the first validity, the holder still holds and the other side is still refused."""
+    """After the first lease the holder still holds and the other side is still refused."""
     holder, ours = table.java(), table.ours()
     ours.acquire(10)
     first_ms = table.record().valid_until_epoch_ms
@@ -83,7 +83,7 @@ def test_renewals_keep_the_lock_on_both_sides(table: Table) -> None:
     assert ours.try_acquire()
 
 
-def test_we_replace_a_killed_hudi_holder_only_after_its_lease(table: Table) -> None:
+def test_killed_hudi_holder_is_replaced_only_after_its_lease(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     assert writer.try_lock()
     writer.kill()
@@ -94,7 +94,7 @@ def test_we_replace_a_killed_hudi_holder_only_after_its_lease(table: Table) -> N
     assert valid_until_ms + OUR_WAIT_MS < taken_ms < valid_until_ms + OUR_WAIT_MS + SLACK_MS
 
 
-def test_hudi_replaces_a_killed_holder_of_ours_only_after_its_lease(table: Table) -> None:
+def test_killed_holder_of_ours_is_replaced_by_hudi_only_after_its_lease(table: Table) -> None:
     holder = table.holder_process()
     writer = table.java()
     holder.kill()

@@ -9,22 +9,20 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
-from tidelock.base.errors import Conflict, WriteConflict
-from tidelock.ops.validate.ledger import check_ledger
-from tidelock.ops.validate.validating import validate
-from tidelock.store.uri import open_store
-from tidelock.table.timeline.instant import Action
-from tidelock.table.timeline.metadata import OperationType
-from tidelock.tableservice.adopting import adopted
-from tidelock.tableservice.cancelling import cancel
-from tidelock.tableservice.clustering.execute import Clustering
-from tidelock.tableservice.compaction.execute import Compaction
-from tidelock.tableservice.guard import claimed
-from tidelock.tableservice.overview import pending_services
-from tidelock.tableservice.running import clustering, compaction, log_compaction
-from tidelock.testing.java import JavaTables
-from tidelock.txn.fold import Fold
-from tidelock.txn.heartbeat import heartbeat_key
+from testkit.java import JavaTables
+from tidelock.core.errors import Conflict, WriteConflict
+from tidelock.hudi.timeline.instant import Action
+from tidelock.hudi.timeline.metadata import OperationType
+from tidelock.inspect.validate import validate
+from tidelock.inspect.validate_ledger import check_ledger
+from tidelock.services.clustering import Clustering
+from tidelock.services.compaction import Compaction, load_plan
+from tidelock.services.pending import cancel, pending_services
+from tidelock.services.plans import claimed, import_external_plan
+from tidelock.services.runner import clustering, compaction, log_compaction
+from tidelock.storage.uri import open_store
+from tidelock.txn.heartbeats import heartbeat_key
+from tidelock.txn.state import LedgerState
 
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64())])
 OPTIONS = {
@@ -33,17 +31,17 @@ OPTIONS = {
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
     "tidelock.write.mixed": "true",
-    # Both sides have one clock here.
+    # Both sides use the same clock here.
     "hoodie.time.generator.max_expected_clock_skew_ms": "5",
 }
 SERVICES = {"compaction": compaction, "log_compaction": log_compaction, "clustering": clustering}
 
 
 class Shared:
-    """A merge-on-read table with log files, which both sides serve."""
+    """A merge-on-read table with log files, maintained by both sides."""
 
     def __init__(self, uri: str, java: JavaTables) -> None:
-        """Make it."""
+        """Create the table."""
         self.uri, self.java = uri, java
         self.table = tl.Table.create(
             uri, SCHEMA, key="id", type="MERGE_ON_READ", options=dict(OPTIONS)
@@ -55,23 +53,23 @@ class Shared:
         self.rows = {"a": 3, "b": 1, "c": 1}
 
     def planned(self, service: str) -> str:
-        """Plan a service of ours; return its instant."""
+        """Schedule a service of ours; return its instant."""
         scheduled = SERVICES[service](self.table.writer(), OPTIONS).schedule()
         assert scheduled is not None
         return scheduled
 
     def java_planned(self, service: str) -> str:
-        """Let Java plan a service; return its instant."""
+        """Let Java schedule a service; return its instant."""
         instant = self.java.schedule(service, self.uri)
         assert instant
         return instant
 
-    def fold(self) -> Fold:
-        """Return what the ledger says, with what Java did."""
-        return self.table.writer().transactions.ledger.refresh(foreign=True)
+    def state(self) -> LedgerState:
+        """Return the ledger state, including Java's instants."""
+        return self.table.writer().transactions.ledger.refresh(external=True)
 
     def pending(self) -> list[str]:
-        """Return what Java takes for pending."""
+        """Return the instants that Java considers pending."""
         return [
             requested
             for requested, _, state, _ in self.java.timeline(self.uri)
@@ -79,7 +77,7 @@ class Shared:
         ]
 
     def check(self) -> None:
-        """Both sides read the same rows, and nothing is wrong with the table."""
+        """Check that both sides read the same rows and the table is valid."""
         self.table.refresh()
         ours = {row["id"]: row["value"] for row in self.table.read().to_pylist()}
         theirs = {row["id"]: row["value"] for row in self.java.snapshot(self.uri)}
@@ -87,9 +85,9 @@ class Shared:
         assert validate(open_store(self.uri), more=[check_ledger]).problems == ()
 
     def goes_on(self) -> None:
-        """Both sides read the rows, and a write and a compaction find nothing in their way."""
+        """Check that both sides read the rows, and that a write and a compaction succeed."""
         self.check()
-        assert self.fold().plans == {}
+        assert self.state().plans == {}
         assert self.pending() == []
         self.table.upsert([{"id": "b", "value": 4}])
         self.rows |= {"b": 4}
@@ -105,28 +103,28 @@ def shared(tmp_path: Path, hudi_java_tables: JavaTables) -> Iterator[Shared]:
 
 
 @pytest.mark.parametrize("service", ["compaction", "clustering"])
-def test_java_executes_what_we_planned(shared: Shared, service: str) -> None:
+def test_java_executes_our_plan(shared: Shared, service: str) -> None:
     planned = shared.planned(service)
     assert shared.java.execute(service, shared.uri, planned) == planned
     plans = SERVICES[service](shared.table.writer(), OPTIONS).plans
     with pytest.raises(Conflict):
         plans.execute(planned)
-    assert planned in shared.fold().committed
+    assert planned in shared.state().committed
     shared.goes_on()
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_we_execute_what_java_planned(shared: Shared, service: str) -> None:
+def test_we_execute_a_plan_of_java(shared: Shared, service: str) -> None:
     planned = shared.java_planned(service)
     (shown,) = pending_services(open_store(shared.uri))
     assert (shown.instant, shown.scheduled_by) == (planned, "a writer without a ledger")
     ran = SERVICES[service](shared.table.writer(), OPTIONS).execute_pending()
     assert [each.instant for each in ran.executed] == [planned]
-    assert planned in shared.fold().committed
+    assert planned in shared.state().committed
     shared.goes_on()
 
 
-def test_log_files_that_came_after_a_plan_of_java_lie_on_top(shared: Shared) -> None:
+def test_log_files_written_after_a_java_plan_stay_on_top(shared: Shared) -> None:
     planned = shared.java_planned("compaction")
     shared.table.upsert([{"id": "b", "value": 9}])
     shared.rows |= {"b": 9}
@@ -134,7 +132,7 @@ def test_log_files_that_came_after_a_plan_of_java_lie_on_top(shared: Shared) -> 
     shared.goes_on()
 
 
-def test_java_reads_the_table_after_each_service_of_ours(shared: Shared) -> None:
+def test_java_reads_the_table_after_each_of_our_services(shared: Shared) -> None:
     table = shared.table
     for service in (table.log_compact, table.compact):
         assert service().executed
@@ -164,7 +162,7 @@ def test_java_reads_the_table_after_each_service_of_ours(shared: Shared) -> None
     shared.goes_on()
 
 
-def test_java_leaves_a_plan_alone_that_we_execute(shared: Shared) -> None:
+def test_java_skips_a_plan_that_we_are_executing(shared: Shared) -> None:
     planned = shared.planned("compaction")
     transactions = shared.table.writer().transactions
     with claimed(transactions, planned, OperationType.COMPACT):
@@ -176,41 +174,41 @@ def test_java_leaves_a_plan_alone_that_we_execute(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_we_leave_a_plan_alone_that_java_executes(shared: Shared, *, ours: bool) -> None:
+def test_we_skip_a_plan_that_java_is_executing(shared: Shared, *, ours: bool) -> None:
     planned = shared.planned("compaction") if ours else shared.java_planned("compaction")
-    shared.java.beat(shared.uri, planned)
-    with pytest.raises(Conflict, match="is executed by another writer"):
+    shared.java.heartbeat(shared.uri, planned)
+    with pytest.raises(Conflict, match="another writer is executing it"):
         Compaction(shared.table.writer()).execute(planned)
-    shared.java.beat(shared.uri, planned, beats=False)
+    shared.java.heartbeat(shared.uri, planned, active=False)
     assert Compaction(shared.table.writer()).execute(planned).files_written == 1
     shared.check()
 
 
-def test_java_completes_its_plan_while_ours_is_at_it_and_ours_yields(shared: Shared) -> None:
+def test_java_completes_its_plan_during_our_execution_and_ours_yields(shared: Shared) -> None:
     planned = shared.java_planned("compaction")
     writer = shared.table.writer()
     service = Compaction(writer)
-    adopted(writer, planned, Action.COMPACTION)
+    import_external_plan(writer, planned, Action.COMPACTION)
     with claimed(writer.transactions, planned, OperationType.COMPACT) as work:
-        plan = service._plan(planned)
-        results = service._rewritten(plan, work)
-        # As if ours had slept for longer than its heartbeat lives.
+        plan = load_plan(writer, planned, Action.COMPACTION)
+        results = service._rewrite(plan, work)
+        # As if our process had been suspended past its heartbeat's lifetime.
         writer.store.delete(heartbeat_key(planned))
         assert shared.java.execute("compaction", shared.uri, planned) == planned
-        with pytest.raises(WriteConflict, match="complete already"):
+        with pytest.raises(WriteConflict, match="already complete"):
             service._commit(work, plan, results)
     shared.goes_on()
 
 
-def test_java_takes_a_plan_back_that_we_adopted(shared: Shared) -> None:
+def test_java_rolls_back_a_plan_that_we_claimed(shared: Shared) -> None:
     planned = shared.java_planned("clustering")
     writer = shared.table.writer()
-    adopted(writer, planned, Action.CLUSTERING)
+    import_external_plan(writer, planned, Action.CLUSTERING)
     with claimed(writer.transactions, planned, OperationType.CLUSTER) as work:
-        # It asks for no heartbeat before that.
+        # Java does not check for a heartbeat before that.
         assert shared.java.purge_clustering(shared.uri, planned)
-        assert planned in shared.fold().void
-        assert work.is_given_up()
+        assert planned in shared.state().aborted
+        assert work.is_aborted()
     with pytest.raises(Conflict):
         Clustering(writer).execute(planned)
     shared.goes_on()
@@ -218,12 +216,12 @@ def test_java_takes_a_plan_back_that_we_adopted(shared: Shared) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("service", ["compaction", "clustering"])
-def test_a_plan_of_java_is_cancelled_and_java_plans_anew(
+def test_cancelled_java_plan_is_rescheduled_by_java(
     shared: Shared, service: str, *, known: bool
 ) -> None:
     planned = shared.java_planned(service)
     if known:
-        adopted(shared.table.writer(), planned, Action(service))
+        import_external_plan(shared.table.writer(), planned, Action(service))
     assert cancel(shared.table.writer(), planned, force=True).instant == planned
     assert shared.pending() == []
     again = shared.java_planned(service)
@@ -232,7 +230,7 @@ def test_a_plan_of_java_is_cancelled_and_java_plans_anew(
     shared.goes_on()
 
 
-def test_hudis_java_client_does_not_execute_log_compactions_and_leaves_ours(shared: Shared) -> None:
+def test_java_client_does_not_execute_log_compactions_and_leaves_ours(shared: Shared) -> None:
     planned = shared.planned("log_compaction")
     with pytest.raises(AssertionError, match="Log compaction is not supported for this execution"):
         shared.java.execute("log_compaction", shared.uri, planned)

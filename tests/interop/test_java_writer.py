@@ -1,4 +1,4 @@
-"""Apache Hudi's Java writer and ours take turns on one table, and both read what came of it."""
+"""Apache Hudi's Java writer and ours alternate on one table, and both read the result."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
+from testkit.java import JavaTables
+from testkit.judges import HudiJava, HudiRs, rows_of
 from tests.interop.conftest import java_in
-from tests.interop.stories import KINDS, TYPES, Kind, Made, Row, make, row
-from tests.unit.operation.foreign import contents
-from tidelock.base.clock import SystemClock
-from tidelock.base.errors import TidelockError, Unsupported
-from tidelock.base.ids import SystemIds
-from tidelock.ops.doctor.table_examining import Patient, examine_table
-from tidelock.ops.validate.validating import validate
-from tidelock.store.uri import open_store
-from tidelock.table.properties_file import load_properties
-from tidelock.table.schema.avro import avro_schema, render_schema
-from tidelock.testing.java import JavaTables
-from tidelock.testing.judges import HudiJava, HudiRs, rows_of
+from tests.interop.stories import KINDS, TYPES, Kind, Row, StoryTable, make, row
+from tests.unit.operations.external import contents
+from tidelock.core.clock import SystemClock
+from tidelock.core.errors import TidelockError, Unsupported
+from tidelock.core.ids import SystemIds
+from tidelock.hudi.properties import load_properties
+from tidelock.hudi.schema import avro_schema, render_schema
+from tidelock.inspect.table_doctor import DoctorTarget, examine_table
+from tidelock.inspect.validate import validate
+from tidelock.storage.uri import open_store
 
 BEGINNING = "00000000000000000"
 BY_NAME = {kind.name: kind for kind in KINDS}
 WITH_METADATA_TABLE = {"hoodie.metadata.enable": "true"}
 
 COPIED, MERGED = TYPES
-# Each kind and each type comes up; all of them together would say nothing more about Java.
+# Each kind and each type is covered; the full product would add nothing about Java.
 CASES = [
     pytest.param(BY_NAME[name], table_type, version, id=f"{name}-{table_type}-v{version}")
     for name, table_type, version in (
@@ -45,10 +45,10 @@ CASES = [
 
 
 class Shared:
-    """A table that Java and we write in turn."""
+    """A table that Java and we write alternately."""
 
-    def __init__(self, made: Made, java: JavaTables) -> None:
-        """Take a table that exists."""
+    def __init__(self, made: StoryTable, java: JavaTables) -> None:
+        """Use an existing table."""
         self.made = made
         self.java = java
         self.judges = (HudiJava(java), HudiRs())
@@ -62,17 +62,17 @@ class Shared:
         return self.java.write(self.made.uri, operation, rows, schema, options)
 
     def ours(self, options: dict[str, str] | None = None) -> tl.Table:
-        """Open the table, to write on."""
+        """Open the table for writing."""
         return tl.Table.open(self.made.uri, options=options)
 
     def versions(self) -> dict[int, int]:
-        """Return which version of each row we read, after all readers have agreed on the rows."""
+        """Return the version of each row, after checking that all readers agree on the rows."""
         with self.made.open() as table:
             ours = rows_of(table.read(meta_columns=True))
         for judge in self.judges:
             assert judge.snapshot(self.made.uri) == ours, judge.name
         store = open_store(self.made.uri)
-        # Until our next write the ledger does not know what Java wrote.
+        # Until our next write the ledger does not contain Java's writes.
         assert validate(store).problems == ()
         store.close()
         return {each["id"]: each["ts"] for each in ours}
@@ -85,7 +85,7 @@ def java(hudi_java_tables: JavaTables) -> JavaTables:
 
 
 @pytest.mark.parametrize(("kind", "table_type", "version"), CASES)
-def test_java_upserts_into_our_table_and_we_write_on(
+def test_java_upserts_into_our_table_and_we_continue(
     kind: Kind, table_type: str, version: int, tmp_path: Path, java: JavaTables
 ) -> None:
     shared = Shared(make(tmp_path, kind, table_type, version), java)
@@ -125,7 +125,7 @@ def test_java_upserts_into_our_table_and_we_write_on(
 
 
 def _assert_history_agrees(shared: Shared) -> None:
-    """Compare the past and the changes of a table that two kinds of writers made."""
+    """Compare time travel and changes of a table with two kinds of writers."""
     judge = shared.judges[0]
     with shared.made.open() as table:
         writes = [i for i in table.timeline if i.is_completed and i.action.writes_data]
@@ -139,7 +139,7 @@ def _assert_history_agrees(shared: Shared) -> None:
 
 @pytest.mark.parametrize("verb", ["rollback", "restore"])
 @pytest.mark.parametrize("table_type", TYPES)
-def test_java_takes_back_a_commit_of_ours_and_we_write_on(
+def test_java_rolls_back_our_commit_and_we_continue(
     verb: str, table_type: str, tmp_path: Path, java: JavaTables
 ) -> None:
     shared = Shared(make(tmp_path, BY_NAME["simple"], table_type, 9), java)
@@ -149,7 +149,7 @@ def test_java_takes_back_a_commit_of_ours_and_we_write_on(
         goes = table.upsert([row(n, 3) for n in (2, 3, 40)])
         expected = dict.fromkeys(range(1, 8), 1) | {1: 2, 2: 2}
         target = goes if verb == "rollback" else stays
-        assert java.take_back(verb, shared.made.uri, target.instant)
+        assert java.roll_back(verb, shared.made.uri, target.instant)
         assert shared.versions() == expected
         table.upsert([row(4, 5)])
         expected |= {4: 5}
@@ -160,7 +160,7 @@ def test_java_takes_back_a_commit_of_ours_and_we_write_on(
     assert shared.versions() == expected
 
 
-def test_java_and_we_see_one_timeline(tmp_path: Path, java: JavaTables) -> None:
+def test_java_and_we_see_the_same_timeline(tmp_path: Path, java: JavaTables) -> None:
     shared = Shared(make(tmp_path, BY_NAME["simple"], "COPY_ON_WRITE", 9), java)
     with shared.ours() as table:
         table.insert([row(1)])
@@ -177,7 +177,7 @@ def test_java_and_we_see_one_timeline(tmp_path: Path, java: JavaTables) -> None:
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_a_metadata_table_of_javas_never_hides_our_writes(
+def test_java_metadata_table_never_hides_our_writes(
     table_type: str, tmp_path: Path, java: JavaTables
 ) -> None:
     shared = Shared(make(tmp_path, BY_NAME["simple"], table_type, 9), java)
@@ -205,7 +205,7 @@ def test_a_metadata_table_of_javas_never_hides_our_writes(
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_what_java_commits_while_our_table_stays_open_is_kept(
+def test_java_commits_are_kept_while_our_table_stays_open(
     table_type: str, tmp_path: Path, java: JavaTables
 ) -> None:
     shared = Shared(make(tmp_path, BY_NAME["simple"], table_type, 9), java)
@@ -227,10 +227,8 @@ def test_what_java_commits_while_our_table_stays_open_is_kept(
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata"])
-def test_a_java_client_that_stamps_times_of_its_own_zone_is_noticed(
-    zone: str, tmp_path: Path
-) -> None:
-    """Hudi's client does not look at the table's time zone; Spark's data source does."""
+def test_java_client_in_another_time_zone_is_detected(zone: str, tmp_path: Path) -> None:
+    """Hudi's client ignores the table's time zone; Spark's data source uses it."""
     with java_in(zone) as elsewhere:
         shared = Shared(make(tmp_path, BY_NAME["flat"], "COPY_ON_WRITE", 9), elsewhere)
         with shared.ours() as table:
@@ -244,14 +242,16 @@ def test_a_java_client_that_stamps_times_of_its_own_zone_is_noticed(
             left = {k: v for k, v in contents(Path(shared.made.uri)).items() if "tidelock" not in k}
             assert left == {k: v for k, v in before.items() if "tidelock" not in k}
     store = open_store(shared.made.uri)
-    patient = Patient(store, load_properties(store), {}, SystemClock(), SystemIds())
-    said = [each.says for each in examine_table(patient).findings if each.about == "time zone"]
+    target = DoctorTarget(store, load_properties(store), {}, SystemClock(), SystemIds())
+    messages = [
+        each.message for each in examine_table(target).findings if each.about == "time zone"
+    ]
     store.close()
-    assert any("another time zone" in each for each in said)
+    assert any("another time zone" in each for each in messages)
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_columns_that_we_add_are_there_for_others(
+def test_columns_we_add_are_visible_to_others(
     table_type: str, tmp_path: Path, java: JavaTables
 ) -> None:
     uri = str(tmp_path / "evolving")
@@ -260,7 +260,7 @@ def test_columns_that_we_add_are_there_for_others(
         table.insert([{"id": n, "ts": 1} for n in range(4)])
         table.upsert([{"id": 1, "ts": 2}])
         table.upsert([{"id": n, "ts": 3, "note": f"note {n}"} for n in (0, 9)])
-    shared = Shared(Made(BY_NAME["flat"], table_type, 9, uri), java)
+    shared = Shared(StoryTable(BY_NAME["flat"], table_type, 9, uri), java)
     assert shared.versions() == {0: 3, 1: 2, 2: 1, 3: 1, 9: 3}
     shared.java_writes("upsert", [{"id": 2, "ts": 4, "note": "by Java"}])
     assert shared.versions() == {0: 3, 1: 2, 2: 4, 3: 1, 9: 3}
@@ -271,10 +271,10 @@ def test_columns_that_we_add_are_there_for_others(
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_columns_that_we_widen_are_wide_for_java(
+def test_columns_we_widen_are_wide_for_java(
     table_type: str, tmp_path: Path, java: JavaTables
 ) -> None:
-    """The package `hudi` is not asked: it refuses log files from before a type was widened."""
+    """The package `hudi` is excluded: it refuses log files from before a type was widened."""
     uri = str(tmp_path / "evolving")
     before = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("n", pa.int32())])
     wider = before.set(2, pa.field("n", pa.int64()))

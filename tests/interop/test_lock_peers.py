@@ -1,8 +1,8 @@
-"""Our providers and those they are compatible with: neither gets in while the other is.
+"""Our providers and the clients they are compatible with exclude each other.
 
 Curator's recipe, Amazon's lock client, Hudi's Java providers and client-go's leader election run
-unmodified in processes of their own. Redis is spoken to as Dapr's component does it, etcd by its
-own lock API.
+unmodified in their own processes. Redis is used as Dapr's component uses it, etcd through its own
+lock API.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from tidelock.base.clock import SystemClock
-from tidelock.base.errors import HoldingLost
+from testkit.java.peers import LockPeer, LockPeers, lock_peer, lock_peers
+from testkit.leasepeer import lease_peer
+from testkit.servers import KubernetesServer, RunningServer, ServerUnavailable
+from tidelock.core.clock import SystemClock
+from tidelock.core.errors import HoldingLost
 from tidelock.lock.provider import LockProvider
-from tidelock.lockproviders.jsonservice import JsonService
-from tidelock.lockproviders.registry import open_provider
-from tidelock.testing.java.peers import LockPeer, LockPeers, lock_peer, lock_peers
-from tidelock.testing.leasepeer import lease_peer
-from tidelock.testing.servers import KubernetesServer, RunningServer, ServerUnavailable
+from tidelock.lock.providers.json_api import JsonService
+from tidelock.lock.providers.registry import open_provider
 
 SECTIONS = 12
 HUDI = "org.apache.hudi.client.transaction.lock"
@@ -36,7 +36,7 @@ HUDI = "org.apache.hudi.client.transaction.lock"
 
 @pytest.fixture(scope="session")
 def peers() -> LockPeers:
-    """Return the Java locks; skip where Java, Maven or the artefacts cannot be had."""
+    """Return the Java locks; skip where Java, Maven or the artefacts are unavailable."""
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
         reason = f"other people's locks need {', '.join(missing)}: install a JDK of 17 and Maven"
@@ -50,68 +50,68 @@ def peers() -> LockPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """One lock, with a client of ours and somebody else's."""
+class LockPair:
+    """One lock, with our client and a third-party client."""
 
     peer: LockPeer
     ours: LockProvider
     marker: Path
 
 
-def sections_of_ours(meeting: Meeting) -> int:
-    """Do critical sections as `LockPeer.java` does; return how many met somebody inside."""
+def our_sections(pair: LockPair) -> int:
+    """Run critical sections as `LockPeer.java` does; return how many overlapped."""
     overlaps = done = 0
     while done < SECTIONS:
-        if not meeting.ours.try_lock(20_000):
+        if not pair.ours.try_lock(20_000):
             continue
         done += 1
         try:
-            meeting.marker.touch(exist_ok=False)
+            pair.marker.touch(exist_ok=False)
         except FileExistsError:
             overlaps += 1
-        time.sleep(random.uniform(0.001, 0.006))
-        meeting.marker.unlink(missing_ok=True)
-        meeting.ours.unlock()
-        time.sleep(random.uniform(0, 0.02))
+        time.sleep(random.uniform(0.001, 0.006))  # the critical section
+        pair.marker.unlink(missing_ok=True)
+        pair.ours.unlock()
+        time.sleep(random.uniform(0, 0.02))  # lets the peer acquire the lock
     return overlaps
 
 
-def meet(meeting: Meeting) -> None:
-    """Whoever holds the lock keeps the other out; then both fight for it."""
-    keep_each_other_out(meeting)
-    meeting.peer.sections(SECTIONS, meeting.marker)
-    assert sections_of_ours(meeting) == 0
-    assert meeting.peer.overlaps() == 0
+def check_exclusion(pair: LockPair) -> None:
+    """Check that each holder excludes the other; then let both contend."""
+    check_turns(pair)
+    pair.peer.sections(SECTIONS, pair.marker)
+    assert our_sections(pair) == 0
+    assert pair.peer.overlaps() == 0
 
 
-def keep_each_other_out(meeting: Meeting) -> None:
-    """Take the lock in turns; who does not hold it does not get it."""
-    assert meeting.peer.lock(5)
-    assert not meeting.ours.try_lock(300)
-    assert meeting.ours.holder() is not None
-    meeting.peer.unlock()
-    assert meeting.ours.try_lock(5_000)
-    assert not meeting.peer.lock(0.3)
-    meeting.ours.unlock()
+def check_turns(pair: LockPair) -> None:
+    """Acquire the lock alternately; the side that does not hold it is refused."""
+    assert pair.peer.lock(5)
+    assert not pair.ours.try_lock(300)
+    assert pair.ours.holder() is not None
+    pair.peer.unlock()
+    assert pair.ours.try_lock(5_000)
+    assert not pair.peer.lock(0.3)
+    pair.ours.unlock()
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Return what closes providers and peers at the end of a test."""
+    """Return the exit stack that closes providers and peers."""
     with ExitStack() as stack:
         yield stack
 
 
-def meeting_of(
+def pair_of(
     stack: ExitStack,
     peers: LockPeers,
     settings: Mapping[str, object],
     arguments: list[str],
     marker: Path,
-) -> Meeting:
+) -> LockPair:
     """Open both clients."""
     ours = stack.enter_context(closing(open_provider(settings)))
-    return Meeting(stack.enter_context(lock_peer(peers, *arguments)), ours, marker)
+    return LockPair(stack.enter_context(lock_peer(peers, *arguments)), ours, marker)
 
 
 def zookeeper_settings(server: RunningServer, **more: str) -> dict[str, object]:
@@ -123,7 +123,7 @@ def zookeeper_settings(server: RunningServer, **more: str) -> dict[str, object]:
 
 
 def hudi_arguments(name: str, settings: Mapping[str, object]) -> list[str]:
-    """Return the settings of ours as those of Hudi's provider: they are the same."""
+    """Return our settings as those of Hudi's provider: they are the same."""
     return ["hudi", name, *(f"{key}={value}" for key, value in settings.items())]
 
 
@@ -138,13 +138,13 @@ def test_curator_and_our_zookeeper_lock_exclude_each_other(
         **zookeeper_settings(zookeeper_server),
     }
     arguments = ["curator", zookeeper_server.endpoint, f"/peers/{name}"]
-    meet(meeting_of(stack, peers, settings, arguments, tmp_path / "inside"))
+    check_exclusion(pair_of(stack, peers, settings, arguments, tmp_path / "inside"))
 
 
 @pytest.mark.parametrize(
     "provider", ["ZookeeperBasedLockProvider", "ZookeeperBasedImplicitBasePathLockProvider"]
 )
-def test_hudi_s_zookeeper_providers_and_ours_exclude_each_other_by_the_same_settings(
+def test_hudi_zookeeper_providers_and_ours_exclude_each_other_with_the_same_settings(
     peers: LockPeers,
     zookeeper_server: RunningServer,
     stack: ExitStack,
@@ -162,10 +162,10 @@ def test_hudi_s_zookeeper_providers_and_ours_exclude_each_other_by_the_same_sett
         },
     )
     arguments = hudi_arguments(f"{HUDI}.{provider}", settings)
-    meet(meeting_of(stack, peers, settings, arguments, tmp_path / "inside"))
+    check_exclusion(pair_of(stack, peers, settings, arguments, tmp_path / "inside"))
 
 
-def test_amazon_s_lock_client_and_our_dynamodb_lock_exclude_each_other(
+def test_amazon_lock_client_and_our_dynamodb_lock_exclude_each_other(
     peers: LockPeers, dynamodb_server: RunningServer, stack: ExitStack, tmp_path: Path
 ) -> None:
     key = uuid.uuid4().hex
@@ -182,7 +182,7 @@ def test_amazon_s_lock_client_and_our_dynamodb_lock_exclude_each_other(
     # Amazon's client adds the other's lease to its waiting time, so a refusal takes that long.
     lease_ms = "1500"
     ours = stack.enter_context(closing(open_provider(settings)))
-    assert ours.try_lock(5_000)  # makes the table
+    assert ours.try_lock(5_000)  # creates the table
     ours.unlock()
     arguments = ["amazon", dynamodb_server.endpoint, "hudi_locks", key, lease_ms]
     peer = stack.enter_context(lock_peer(peers, *arguments))
@@ -191,21 +191,21 @@ def test_amazon_s_lock_client_and_our_dynamodb_lock_exclude_each_other(
     peer.unlock()
     assert ours.try_lock(5_000)
     ours.unlock()
-    meeting = Meeting(peer, ours, tmp_path / "inside")
-    peer.sections(SECTIONS, meeting.marker)
-    assert sections_of_ours(meeting) == 0
+    pair = LockPair(peer, ours, tmp_path / "inside")
+    peer.sections(SECTIONS, pair.marker)
+    assert our_sections(pair) == 0
     assert peer.overlaps() == 0
     assert peer.lock(5)
     peer.kill()
     began_s = time.monotonic()
-    assert ours.try_lock(20_000)  # the item stands still for its own lease, not for ours
+    assert ours.try_lock(20_000)  # the item must be unchanged for its own lease, not for ours
     assert 0.5 < time.monotonic() - began_s < 8
 
 
-def test_hudi_s_filesystem_provider_and_ours_respect_each_other_s_file(
+def test_hudi_filesystem_provider_and_ours_respect_each_others_file(
     peers: LockPeers, stack: ExitStack, tmp_path: Path
 ) -> None:
-    """They do not race for it here: Hudi's looks, then creates, and may truncate ours."""
+    """They do not race here: Hudi's provider checks, then creates, and may truncate our file."""
     name = f"{HUDI}.FileSystemBasedLockProvider"
     settings = {
         "hoodie.write.lock.provider": name,
@@ -214,23 +214,24 @@ def test_hudi_s_filesystem_provider_and_ours_respect_each_other_s_file(
         "hoodie.write.lock.filesystem.expire": "1",
     }
     arguments = hudi_arguments(name, settings)
-    meeting = meeting_of(stack, peers, settings, arguments, tmp_path / "inside")
-    keep_each_other_out(meeting)
-    assert meeting.peer.lock(5)
-    assert meeting.ours.force_release()
-    assert meeting.ours.try_lock(0)
-    # Java's unlock deletes whatever file is there; ours hears of it and does not claim the next.
-    meeting.peer.unlock()
+    pair = pair_of(stack, peers, settings, arguments, tmp_path / "inside")
+    check_turns(pair)
+    assert pair.peer.lock(5)
+    assert pair.ours.force_release()
+    assert pair.ours.try_lock(0)
+    # Java's unlock deletes any file at the path; our holder notices and does not claim the next
+    # one.
+    pair.peer.unlock()
     with pytest.raises(HoldingLost):
-        meeting.ours.unlock()
+        pair.ours.unlock()
 
 
-def test_client_go_s_leader_election_and_our_lease_exclude_each_other(
+def test_client_go_leader_election_and_our_lease_exclude_each_other(
     kubernetes_server: KubernetesServer, stack: ExitStack, tmp_path: Path
 ) -> None:
     name = f"peers-{uuid.uuid4().hex}"
     settings = {
-        "hoodie.write.lock.provider": "tidelock.lockproviders.kubernetes.KubernetesLockProvider",
+        "hoodie.write.lock.provider": "tidelock.lock.providers.kubernetes.KubernetesLockProvider",
         "tidelock.kubernetes.url": kubernetes_server.endpoint,
         "tidelock.kubernetes.ca.file": str(kubernetes_server.ca_file),
         "tidelock.kubernetes.token.file": str(kubernetes_server.token_file),
@@ -240,7 +241,7 @@ def test_client_go_s_leader_election_and_our_lease_exclude_each_other(
     }
     ours = stack.enter_context(closing(open_provider(settings)))
     peer = stack.enter_context(lease_peer(kubernetes_server, name))
-    meet(Meeting(peer, ours, tmp_path / "inside"))
+    check_exclusion(LockPair(peer, ours, tmp_path / "inside"))
     assert ours.try_lock(5_000)
     first = ours.check()
     ours.unlock()
@@ -249,9 +250,9 @@ def test_client_go_s_leader_election_and_our_lease_exclude_each_other(
     assert held is not None
     assert held.owner.startswith("client-go-")
     assert held.token is not None
-    assert held.token > first  # client-go counts on where we left off
+    assert held.token > first  # client-go continues our counter
     peer.kill()
-    assert ours.try_lock(10_000)  # two seconds of standing still, and the grace
+    assert ours.try_lock(10_000)  # two seconds without a renewal, and the grace period
     assert ours.check() > held.token
 
 
@@ -262,12 +263,12 @@ redis.call('DEL', KEYS[1]) return 1
 """
 
 
-def test_dapr_s_redis_lock_and_ours_exclude_each_other(
+def test_dapr_redis_lock_and_ours_exclude_each_other(
     redis_server: RunningServer, stack: ExitStack
 ) -> None:
     resource = uuid.uuid4().hex
     settings = {
-        "hoodie.write.lock.provider": "tidelock.lockproviders.redis.RedisLockProvider",
+        "hoodie.write.lock.provider": "tidelock.lock.providers.redis.RedisLockProvider",
         "tidelock.redis.url": f"redis://{redis_server.endpoint}/0",
         "tidelock.redis.key.prefix": "lock||orders-app||",
         "tidelock.lock.resource": resource,
@@ -290,12 +291,12 @@ def test_dapr_s_redis_lock_and_ours_exclude_each_other(
     assert dapr.eval(DAPR_UNLOCK, 1, key, "an owner") == -1  # does not exist
 
 
-def test_etcd_s_own_lock_api_and_ours_wait_in_one_line(
+def test_etcd_lock_api_and_ours_wait_in_one_queue(
     etcd_server: RunningServer, stack: ExitStack
 ) -> None:
     name = f"peers/{uuid.uuid4().hex}"
     settings = {
-        "hoodie.write.lock.provider": "tidelock.lockproviders.etcd.EtcdLockProvider",
+        "hoodie.write.lock.provider": "tidelock.lock.providers.etcd.EtcdLockProvider",
         "tidelock.etcd.url": etcd_server.endpoint,
         "tidelock.lock.resource": name,
     }
@@ -303,22 +304,22 @@ def test_etcd_s_own_lock_api_and_ours_wait_in_one_line(
     service = JsonService(etcd_server.endpoint, clock=SystemClock(), timeout_ms=2_000)
     stack.enter_context(closing(service))
     encoded = base64.b64encode(name.encode()).decode()
-    lease = service.ask("POST", "/v3/lease/grant", {"TTL": "30"}).body["ID"]
-    asked = {"name": encoded, "lease": lease}
-    theirs = service.ask("POST", "/v3/lock/lock", asked)
+    lease = service.query("POST", "/v3/lease/grant", {"TTL": "30"}).body["ID"]
+    request = {"name": encoded, "lease": lease}
+    theirs = service.query("POST", "/v3/lock/lock", request)
     assert theirs.ok
     assert not ours.try_lock(100)
     held = ours.holder()
     assert held is not None
-    assert held.waiters == 0  # our place in line was given up
-    assert service.ask("POST", "/v3/lock/unlock", {"key": theirs.body["key"]}).ok
+    assert held.waiters == 0  # our place in the queue was given up
+    assert service.query("POST", "/v3/lock/unlock", {"key": theirs.body["key"]}).ok
     assert ours.try_lock(5_000)
     revision = ours.check()
     assert revision > int(theirs.body["header"]["revision"])
-    # etcd waits for us, as for one of its own, until its caller gives up.
+    # etcd waits for us, as for its own clients, until its caller gives up.
     impatient = JsonService(etcd_server.endpoint, clock=SystemClock(), timeout_ms=400)
     stack.enter_context(closing(impatient))
-    assert not isinstance(impatient.tell("POST", "/v3/lock/lock", asked), type(theirs))
+    assert not isinstance(impatient.send("POST", "/v3/lock/lock", request), type(theirs))
     ours.unlock()
-    again = service.ask("POST", "/v3/lock/lock", asked)
+    again = service.query("POST", "/v3/lock/lock", request)
     assert again.ok

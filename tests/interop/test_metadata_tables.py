@@ -1,7 +1,7 @@
-"""Metadata tables of Hudi's Java client: they list what the folders have, and damage is found.
+"""Metadata tables of Hudi's Java client list the files in the folders, and damage is reported.
 
-The package `hudi` lists files from a metadata table, so what it reads tells whether a finding is
-one that readers meet.
+The package `hudi` lists files from a metadata table, so what it reads shows whether a finding
+affects readers.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from testkit.java import JavaTables
+from testkit.judges import HudiRs
 from tests.interop.stories import KINDS, TYPES, make, row
 from tests.interop.test_java_writer import WITH_METADATA_TABLE, Shared
-from tidelock.ops.validate.findings import Finding, Severity
-from tidelock.ops.validate.validating import validate
-from tidelock.store.uri import open_store
-from tidelock.table.filegroup.listing import list_files
-from tidelock.table.metadatatable.reader import open_metadata_table
-from tidelock.table.properties import METADATA_FOLDER
-from tidelock.table.snapshot import open_table
-from tidelock.testing.java import JavaTables
-from tidelock.testing.judges import HudiRs
+from tidelock.hudi.metadata_table import open_metadata_table
+from tidelock.hudi.partitions import list_files
+from tidelock.hudi.properties import METADATA_FOLDER
+from tidelock.hudi.snapshot import open_table
+from tidelock.inspect.validate import validate
+from tidelock.inspect.validate_findings import Severity, ValidationFinding
+from tidelock.storage.uri import open_store
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 EAGER = {
@@ -38,7 +38,7 @@ EAGER = {
 
 
 def listed(uri: str) -> dict[str, int]:
-    """Return the sizes of the files that the metadata table lists, by their keys."""
+    """Return the sizes of the files listed in the metadata table, by key."""
     store = open_store(uri)
     table = open_table(store)
     listing = open_metadata_table(store, table.timeline, ()).files()
@@ -59,8 +59,8 @@ def in_folders(uri: str) -> dict[str, int]:
     return found
 
 
-def metadata_findings(uri: str) -> list[Finding]:
-    """Return what a validation says of the metadata table."""
+def metadata_findings(uri: str) -> list[ValidationFinding]:
+    """Return the validation findings about the metadata table."""
     store = open_store(uri)
     found = [each for each in validate(store).findings if each.check == "metadata table"]
     store.close()
@@ -76,7 +76,7 @@ def metadata_findings(uri: str) -> list[Finding]:
         ("by-time", TYPES[0], 8),
     ],
 )
-def test_it_lists_what_the_folders_have_through_compactions_cleans_and_archiving(
+def test_metadata_table_matches_the_folders_through_compactions_cleans_and_archiving(
     name: str, table_type: str, version: int, tmp_path: Path, hudi_java_tables: JavaTables
 ) -> None:
     shared = Shared(make(tmp_path, BY_NAME[name], table_type, version), hudi_java_tables)
@@ -97,7 +97,7 @@ def test_it_lists_what_the_folders_have_through_compactions_cleans_and_archiving
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, hudi_java_tables: JavaTables) -> Shared:
-    """Return a table of three writes by Java, with a metadata table."""
+    """Return a table with three Java writes and a metadata table."""
     made = make(tmp_path_factory.mktemp("java"), BY_NAME["simple"], TYPES[1], 9)
     shared = Shared(made, hudi_java_tables)
     for ts in (1, 2):
@@ -127,11 +127,11 @@ def lose_log(base: Path) -> str:
 
 def lose_instant(base: Path) -> str:
     last(base / METADATA_FOLDER / ".hoodie/timeline", "2*_*.deltacommit").unlink()
-    return "does not know the write"
+    return "does not contain the write"
 
 
 @pytest.mark.parametrize("lose", [lose_log, lose_instant])
-def test_a_write_that_it_has_lost_is_hidden_and_found(
+def test_write_lost_from_the_metadata_table_is_hidden_and_reported(
     copied: Shared, lose: Callable[[Path], str]
 ) -> None:
     says = lose(Path(copied.made.uri))
@@ -141,7 +141,9 @@ def test_a_write_that_it_has_lost_is_hidden_and_found(
     assert all(each.severity is Severity.PROBLEM and says in each.what for each in findings)
 
 
-def test_a_write_of_a_client_that_has_it_switched_off_is_hidden_and_found(copied: Shared) -> None:
+def test_write_by_a_client_with_the_metadata_table_disabled_is_hidden_and_reported(
+    copied: Shared,
+) -> None:
     requested = copied.java_writes("bulk_insert", [row(60, 4)])
     assert 60 not in {each["id"] for each in HudiRs().snapshot(copied.made.uri)}
     (finding,) = metadata_findings(copied.made.uri)
@@ -149,15 +151,15 @@ def test_a_write_of_a_client_that_has_it_switched_off_is_hidden_and_found(copied
     assert f"the write {requested}" in finding.what
 
 
-def test_a_file_that_it_lists_and_is_gone_is_found(copied: Shared) -> None:
+def test_listed_file_that_does_not_exist_is_reported(copied: Shared) -> None:
     key = max(in_folders(copied.made.uri))
     (Path(copied.made.uri) / key).unlink()
     (finding,) = metadata_findings(copied.made.uri)
     assert (finding.severity, finding.object) == (Severity.PROBLEM, key)
-    assert "is not there" in finding.what
+    assert "it is missing" in finding.what
 
 
-def test_a_file_of_another_size_is_found(copied: Shared) -> None:
+def test_file_with_another_size_is_reported(copied: Shared) -> None:
     key, size = max(in_folders(copied.made.uri).items())
     path = Path(copied.made.uri) / key
     path.write_bytes(path.read_bytes()[:-1])

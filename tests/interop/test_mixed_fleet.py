@@ -1,11 +1,11 @@
-"""Java writers of Hudi's and ours on one table at once, in short; `make mixed-fleet` is longer."""
+"""Hudi's Java writers and ours on one table concurrently; the long run is `make mixed-fleet`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tidelock.testing import mixedfleet
-from tidelock.testing.java import Hudi, JavaTables
+from testkit import mixedfleet
+from testkit.java import Hudi, JavaTables
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.timeout(600)
 def test_no_update_is_lost_among_java_writers_and_ours(
     hudi_java: Hudi, hudi_java_tables: JavaTables
 ) -> None:
-    del hudi_java, hudi_java_tables  # they say whether Hudi's code can be had
+    del hudi_java, hudi_java_tables  # skips if Hudi's code is unavailable
     found = mixedfleet.run(minutes=0.1)
     assert mixedfleet.is_clean(found), found
 
 
-def test_the_judgement_finds_an_update_that_was_lost() -> None:
+def test_checker_detects_a_lost_update() -> None:
     clean = {
         **{f"landed {name}": 1 for name in mixedfleet.WRITERS},
         "keys twice": 0,

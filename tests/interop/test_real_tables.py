@@ -1,9 +1,9 @@
-"""Ten tables written by Apache Hudi's Java writers: ours reads what others read.
+"""Ten tables written by Apache Hudi's Java writers: we read what other readers read.
 
 The package `hudi` (hudi-rs) and Hudi's Java code are independent readers. Rows are compared with
-all their columns, sorted by key, values as Python objects: no difference in them is tolerated. One
-difference of representation is: `hudi` marks the five meta columns as never null, while Java's
-schema has them nullable, as ours.
+all their columns, sorted by key, values as Python objects: no difference is tolerated. One
+difference in representation is: `hudi` marks the five meta columns as never null, while they are
+nullable in Java's schema, as in ours.
 """
 
 from __future__ import annotations
@@ -18,27 +18,36 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
 
+from testkit.judges import HudiJava, HudiRs, rows_of
+from testkit.slices import read_slice
 from tests.interop.real_tables import NAMES, unpacked
-from tidelock.kernel.merge import MergeRule
-from tidelock.kernel.read import read_slice
-from tidelock.store.contract import ObjectStore
-from tidelock.store.uri import open_store
-from tidelock.table.filegroup.slice import BaseFile, LogFile
-from tidelock.table.index import bloom
-from tidelock.table.keys import KeyRule, partition_paths, record_keys
-from tidelock.table.logfile.block import Block, BlockType, Header, encode_block
-from tidelock.table.logfile.content import (
+from tidelock.execution.filegroup.merge import MergeRule
+from tidelock.hudi import bloom_filter
+from tidelock.hudi.avro_records import decode_rows
+from tidelock.hudi.file_groups import BaseFile, LogFile
+from tidelock.hudi.keys import KeyRule, partition_paths, record_keys
+from tidelock.hudi.log_blocks import (
+    Block,
+    BlockType,
+    Header,
+    avro_block,
     decode_deletes,
     decode_records,
+    encode_block,
     encode_deletes,
+    read_log,
 )
-from tidelock.table.logfile.reader import read_log
-from tidelock.table.logfile.writer import avro_block
-from tidelock.table.schema.avro import arrow_schema, avro_schema, parse_schema, render_schema
-from tidelock.table.schema.meta import META_COLUMNS, with_meta
-from tidelock.table.schema.rows import decode_rows
-from tidelock.table.snapshot import TableSnapshot, open_table
-from tidelock.testing.judges import HudiJava, HudiRs, rows_of
+from tidelock.hudi.schema import (
+    META_COLUMNS,
+    arrow_schema,
+    avro_schema,
+    parse_schema,
+    render_schema,
+    with_meta,
+)
+from tidelock.hudi.snapshot import TableSnapshot, open_table
+from tidelock.storage.contract import ObjectStore
+from tidelock.storage.uri import open_store
 
 BEGINNING = "00000000000000000"
 RUST = HudiRs()
@@ -61,7 +70,7 @@ def store(root: Path) -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="module")
 def snapshot(store: ObjectStore) -> TableSnapshot:
-    """Return the table as ours sees it."""
+    """Return our snapshot of the table."""
     return open_table(store)
 
 
@@ -74,7 +83,7 @@ def schema_of(snapshot: TableSnapshot, as_of: str | None = None) -> pa.Schema:
 
 
 def ours(snapshot: TableSnapshot, as_of: str | None = None) -> pa.Table:
-    """Return all rows of the table, now or as of a moment."""
+    """Return all rows of the table, now or as of an instant."""
     schema, rule = schema_of(snapshot, as_of), MergeRule.of(snapshot.properties)
     pieces = [
         read_slice(snapshot.store, piece, schema, rule=rule, as_of=as_of)
@@ -94,13 +103,13 @@ def our_changes(snapshot: TableSnapshot, begin: str, end: str | None) -> pa.Tabl
     return pa.concat_tables([schema.empty_table(), *pieces], promote_options="permissive")
 
 
-def test_a_snapshot_has_the_rows_that_hudi_reads(snapshot: TableSnapshot, root: Path) -> None:
+def test_snapshot_has_the_rows_that_hudi_reads(snapshot: TableSnapshot, root: Path) -> None:
     expected = RUST.snapshot(str(root))
     assert expected
     assert rows_of(ours(snapshot)) == expected
 
 
-def test_the_schema_has_the_names_and_types_that_hudi_sees(
+def test_schema_has_the_names_and_types_that_hudi_reads(
     snapshot: TableSnapshot, root: Path
 ) -> None:
     batches = HudiTableBuilder.from_base_uri(str(root)).build().read(HudiReadOptions())
@@ -111,13 +120,13 @@ def test_the_schema_has_the_names_and_types_that_hudi_sees(
     assert differing == list(META_COLUMNS)
 
 
-def test_every_moment_of_the_past_has_the_rows_that_hudi_reads(
+def test_every_past_instant_has_the_rows_that_hudi_reads(
     snapshot: TableSnapshot, root: Path
 ) -> None:
-    moments = [instant.requested for instant in snapshot.timeline.writes()]
-    assert len(moments) > 1
-    for moment in moments:
-        assert rows_of(ours(snapshot, as_of=moment)) == RUST.snapshot(str(root), moment)
+    instants = [instant.requested for instant in snapshot.timeline.writes()]
+    assert len(instants) > 1
+    for past in instants:
+        assert rows_of(ours(snapshot, as_of=past)) == RUST.snapshot(str(root), past)
 
 
 def test_every_range_of_changes_has_the_rows_that_hudi_reads(
@@ -132,10 +141,10 @@ def test_every_range_of_changes_has_the_rows_that_hudi_reads(
         assert rows_of(our_changes(snapshot, begin, end)) == RUST.changes(str(root), begin, end)
 
 
-def test_javas_code_reads_the_same_rows(
+def test_java_code_reads_the_same_rows(
     snapshot: TableSnapshot, root: Path, hudi_java_judge: HudiJava
 ) -> None:
-    """Now, in the middle of the past, and the changes since the beginning and since the middle."""
+    """The latest rows, those in mid-history, and the changes since the beginning and the middle."""
     writes = snapshot.timeline.writes()
     middle = writes[len(writes) // 2]
     table = str(root)
@@ -147,7 +156,7 @@ def test_javas_code_reads_the_same_rows(
         assert hudi_java_judge.changes(table, since) == changed
 
 
-def test_a_projection_has_the_values_that_hudi_reads(snapshot: TableSnapshot, root: Path) -> None:
+def test_projection_has_the_values_that_hudi_reads(snapshot: TableSnapshot, root: Path) -> None:
     schema, rule = schema_of(snapshot), MergeRule.of(snapshot.properties)
     last = schema.names[-1]
     found = [
@@ -163,11 +172,11 @@ def test_a_projection_has_the_values_that_hudi_reads(snapshot: TableSnapshot, ro
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
-# --- the pieces, against the bytes that Java wrote ------------------------------------------------
+# --- components, against the bytes that Java wrote ------------------------------------------------
 
 
 def logs_of(snapshot: TableSnapshot) -> list[LogFile]:
-    """Return every log file of the table, also of slices long since compacted."""
+    """Return every log file of the table, including those of compacted slices."""
     slices = [piece for group in snapshot.groups() for piece in group.slices]
     return [log for piece in slices for log in piece.logs]
 
@@ -182,18 +191,18 @@ def test_log_files_decode_and_encode_to_the_same_bytes(
     snapshot: TableSnapshot, store: ObjectStore
 ) -> None:
     for log in logs_of(snapshot):
-        whole = store.get(log.key)
-        assert whole is not None
+        body = store.get(log.key)
+        assert body is not None
         found = list(read_log(store, log))
         assert all(isinstance(block, Block) for block in found)
-        assert b"".join(encode_block(b) for b in found if isinstance(b, Block)) == whole.body
+        assert b"".join(encode_block(b) for b in found if isinstance(b, Block)) == body.body
         for block in found:
             assert isinstance(block, Block)
             _assert_content_comes_back(block, log.key)
 
 
 def _assert_content_comes_back(block: Block, where: str) -> None:
-    """Decode what the block holds to rows, and encode the rows to the same bytes."""
+    """Decode the block to rows, and encode the rows to the same bytes."""
     text = block.headers[Header.SCHEMA]
     schema = parse_schema(text, where=where)
     if block.type == BlockType.DELETE:
@@ -206,41 +215,41 @@ def _assert_content_comes_back(block: Block, where: str) -> None:
     assert render_schema(avro_schema(arrow_schema(schema, where=where), table=table)) == text
 
 
-def test_schemas_of_commits_are_named_as_spark_names_them(snapshot: TableSnapshot) -> None:
+def test_schemas_in_commits_are_named_as_spark_names_them(snapshot: TableSnapshot) -> None:
     text = snapshot.schema_json()
     assert text is not None
     schema = arrow_schema(parse_schema(text, where="commit"), where="commit")
     assert render_schema(avro_schema(schema, table=snapshot.properties.name)) == text
 
 
-def test_bloom_filters_are_those_in_the_footers(snapshot: TableSnapshot, root: Path) -> None:
+def test_bloom_filters_match_the_footers(snapshot: TableSnapshot, root: Path) -> None:
     bases = bases_of(snapshot)
     assert bases
     for base in bases:
         with pq.ParquetFile(root / base.key) as file:
             footer = {key.decode(): text.decode() for key, text in file.metadata.metadata.items()}
             keys = file.read(columns=["_hoodie_record_key"]).column(0).combine_chunks()
-        made = bloom.BloomFilter()
+        made = bloom_filter.BloomFilter()
         made.add(keys)
-        assert footer[bloom.FOOTER_TYPE] == bloom.DYNAMIC
-        assert bloom.encode_filter(made) == footer[bloom.FOOTER_FILTER]
-        found = bloom.decode_filter(footer[bloom.FOOTER_FILTER], where=base.key)
+        assert footer[bloom_filter.FOOTER_TYPE] == bloom_filter.DYNAMIC
+        assert bloom_filter.encode_filter(made) == footer[bloom_filter.FOOTER_FILTER]
+        found = bloom_filter.decode_filter(footer[bloom_filter.FOOTER_FILTER], where=base.key)
         assert pc.all(found.might_contain(keys), min_count=0).as_py()
         if len(keys):
             smallest, largest = min(keys.to_pylist()), max(keys.to_pylist())
-            assert footer[bloom.FOOTER_MIN_KEY] == smallest
-            assert footer[bloom.FOOTER_MAX_KEY] == largest
+            assert footer[bloom_filter.FOOTER_MIN_KEY] == smallest
+            assert footer[bloom_filter.FOOTER_MAX_KEY] == largest
 
 
-def test_keys_and_partitions_are_those_in_the_rows(snapshot: TableSnapshot) -> None:
+def test_keys_and_partitions_match_the_rows(snapshot: TableSnapshot) -> None:
     rule, rows = KeyRule.of(snapshot.properties), ours(snapshot)
     assert record_keys(rows, rule).equals(rows.column("_hoodie_record_key").combine_chunks())
     paths = rows.column("_hoodie_partition_path").combine_chunks()
     assert partition_paths(rows, rule).equals(paths)
 
 
-def test_nothing_is_read_past_the_store(snapshot: TableSnapshot) -> None:
-    """Where the working folder is makes no difference: no name is taken for a path."""
+def test_reads_go_only_through_the_store(snapshot: TableSnapshot) -> None:
+    """The working directory makes no difference: no name is interpreted as a local path."""
     here = Path.cwd()
     os.chdir("/")
     try:

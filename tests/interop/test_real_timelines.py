@@ -1,4 +1,4 @@
-"""The timelines and file slices of tables that Java wrote, with the package `hudi` as judge."""
+"""Timelines and file slices of tables written by Java, compared with the package `hudi`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ import pytest
 
 from tests.interop.real_tables import NAMES, unpacked
 from tests.unit.doubles import ManualClock
-from tidelock.base.ids import SeededIds
-from tidelock.store.contract import ObjectStore
-from tidelock.store.local import LocalStore
-from tidelock.store.readback import Patience
-from tidelock.table import partition
-from tidelock.table import properties as keys
-from tidelock.table.filegroup.listing import list_partitions
-from tidelock.table.filegroup.slice import FileSlice
-from tidelock.table.properties import checksum
-from tidelock.table.properties_file import update_properties
-from tidelock.table.snapshot import TableSnapshot, open_table
-from tidelock.table.timeline.active import TIMELINE_FOLDER, ActiveTimeline, load_timeline
-from tidelock.table.timeline.archive import ArchivedInstant
-from tidelock.table.timeline.container import decode, encode
-from tidelock.table.timeline.instant import Action, Instant, format_time, parse_time
-from tidelock.table.timeline.metadata import CONTENT
+from tidelock.core.ids import SeededIds
+from tidelock.hudi import partitions as partition
+from tidelock.hudi import properties as keys
+from tidelock.hudi.file_groups import FileSlice
+from tidelock.hudi.partitions import list_partitions
+from tidelock.hudi.properties import checksum, update_properties
+from tidelock.hudi.snapshot import TableSnapshot, open_table
+from tidelock.hudi.timeline.active import TIMELINE_FOLDER, ActiveTimeline, load_timeline
+from tidelock.hudi.timeline.history import ArchivedInstant
+from tidelock.hudi.timeline.instant import Action, Instant, format_time, parse_time
+from tidelock.hudi.timeline.metadata import CONTENT, decode, encode
+from tidelock.storage.conditional import ReadbackPolicy
+from tidelock.storage.contract import ObjectStore
+from tidelock.storage.local import LocalStore
 
 hudi = pytest.importorskip("hudi", reason="the independent reader is not installed")
 
@@ -46,12 +44,12 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshot(base: Path) -> TableSnapshot:
-    """Return the table as we see it."""
+    """Return our snapshot of the table."""
     return open_table(LocalStore(base))
 
 
 def judge(base: Path) -> Any:
-    """Return the table as `hudi` sees it."""
+    """Return the table as opened by `hudi`."""
     return hudi.HudiTableBuilder.from_base_uri(str(base)).build()
 
 
@@ -68,7 +66,7 @@ def ours(slices: tuple[FileSlice, ...]) -> list[Shape]:
 
 
 def theirs(slices: list[Any], logs_of: set[str] | None = None) -> list[Shape]:
-    """Return the judge's slices; it names later logs too, and skips them when it reads."""
+    """Return the slices of `hudi`; it lists later logs too, and skips them when it reads."""
     return sorted(
         (
             each.partition_path,
@@ -92,7 +90,7 @@ def timelines(base: Path) -> Iterator[ActiveTimeline]:
 
 
 def contents(base: Path) -> Iterator[tuple[Instant, str, bytes]]:
-    """Yield every file of the timelines that holds something."""
+    """Yield every non-empty file of the timelines."""
     for timeline in timelines(base):
         for instant in timeline.files:
             stored = timeline.store.get(timeline.key(instant))
@@ -101,7 +99,7 @@ def contents(base: Path) -> Iterator[tuple[Instant, str, bytes]]:
                 yield instant, timeline.key(instant), stored.body
 
 
-def test_the_properties_are_those_of_the_judge(base: Path, snapshot: TableSnapshot) -> None:
+def test_properties_match_hudi(base: Path, snapshot: TableSnapshot) -> None:
     found, table = snapshot.properties, judge(base)
     assert found.name == table.table_name
     assert found.type.value == table.table_type
@@ -109,12 +107,12 @@ def test_the_properties_are_those_of_the_judge(base: Path, snapshot: TableSnapsh
     assert found.has_metadata_table == base.joinpath(".hoodie/metadata").exists()
 
 
-def test_every_file_of_the_timeline_is_an_instant(base: Path, snapshot: TableSnapshot) -> None:
+def test_every_timeline_file_is_an_instant(base: Path, snapshot: TableSnapshot) -> None:
     names = {each.name for each in base.joinpath(TIMELINE_FOLDER).iterdir() if each.is_file()}
     assert {instant.file_name for instant in snapshot.timeline.files} == names
 
 
-def test_the_completed_writes_are_those_of_the_judge(base: Path, snapshot: TableSnapshot) -> None:
+def test_completed_writes_match_hudi(base: Path, snapshot: TableSnapshot) -> None:
     timeline = judge(base).get_timeline()
     for action, listed in (
         (Action.COMMIT, timeline.get_completed_commits()),
@@ -126,7 +124,7 @@ def test_the_completed_writes_are_those_of_the_judge(base: Path, snapshot: Table
         assert all(format_time(parse_time(each.completion)) == each.completion for each in found)
 
 
-def test_nothing_is_pending_and_what_completed_was_requested(base: Path) -> None:
+def test_nothing_is_pending_and_every_completed_instant_was_requested(base: Path) -> None:
     for timeline in timelines(base):
         assert timeline.pending() == ()
         for instant in timeline.completed():
@@ -147,7 +145,7 @@ def test_every_metadata_file_decodes_and_encodes_to_the_same_values(base: Path) 
     assert seen >= 4
 
 
-def test_the_schemas_are_those_that_java_writes(base: Path) -> None:
+def test_schemas_match_those_that_java_writes(base: Path) -> None:
     for instant, _, body in contents(base):
         kind = CONTENT[instant.action, instant.state]
         mine = fastavro.reader(io.BytesIO(encode(decode(kind, body, where="")))).writer_schema
@@ -156,7 +154,7 @@ def test_the_schemas_are_those_that_java_writes(base: Path) -> None:
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema without what only Java's classes need."""
+    """Return a schema without the attributes that only Java's classes need."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
@@ -173,13 +171,13 @@ def _plain(schema: Any) -> Any:
     return kept["type"] if kept.keys() == {"type"} else kept
 
 
-def test_the_schema_is_the_judges(base: Path, snapshot: TableSnapshot) -> None:
+def test_schema_matches_hudi(base: Path, snapshot: TableSnapshot) -> None:
     found = snapshot.schema_json()
     assert found is not None
     assert json.loads(found) == json.loads(judge(base).get_schema_in_avro_str())
 
 
-def test_file_slices_are_those_of_the_judge(base: Path, snapshot: TableSnapshot) -> None:
+def test_file_slices_match_hudi(base: Path, snapshot: TableSnapshot) -> None:
     found = snapshot.slices()
     assert ours(found) == theirs(judge(base).get_file_slices())
     for each in found:
@@ -187,20 +185,20 @@ def test_file_slices_are_those_of_the_judge(base: Path, snapshot: TableSnapshot)
             assert file.size_bytes == base.joinpath(file.key).stat().st_size
 
 
-def test_slices_of_every_moment_are_those_of_the_judge(base: Path, snapshot: TableSnapshot) -> None:
+def test_slices_of_every_past_instant_match_hudi(base: Path, snapshot: TableSnapshot) -> None:
     table = judge(base)
     writes = [instant.requested for instant in snapshot.timeline.writes()]
-    for number, moment in enumerate(writes):
-        options = hudi.HudiReadOptions().with_as_of_timestamp(moment)
+    for number, as_of in enumerate(writes):
+        options = hudi.HudiReadOptions().with_as_of_timestamp(as_of)
         expected = theirs(table.get_file_slices(options), set(writes[: number + 1]))
-        assert ours(snapshot.slices(as_of=moment)) == expected
+        assert ours(snapshot.slices(as_of=as_of)) == expected
 
 
-def test_slices_of_every_change_are_those_of_the_judge(base: Path, snapshot: TableSnapshot) -> None:
+def test_slices_of_every_change_match_hudi(base: Path, snapshot: TableSnapshot) -> None:
     table = judge(base)
     writes = sorted(snapshot.timeline.writes(), key=lambda instant: instant.completion)
-    moments = ["00000000000000000", *(instant.completion for instant in writes)]
-    for number, (begin, end) in enumerate(pairwise(moments)):
+    times = ["00000000000000000", *(instant.completion for instant in writes)]
+    for number, (begin, end) in enumerate(pairwise(times)):
         options = (
             hudi.HudiReadOptions()
             .with_query_type(hudi.HudiQueryType.Incremental)
@@ -213,7 +211,7 @@ def test_slices_of_every_change_are_those_of_the_judge(base: Path, snapshot: Tab
         assert changes.instants == {writes[number].requested}
 
 
-def test_partitions_carry_the_metadata_that_we_would_write(
+def test_partitions_have_the_metadata_that_we_would_write(
     base: Path, snapshot: TableSnapshot
 ) -> None:
     store = snapshot.store
@@ -227,10 +225,10 @@ def test_partitions_carry_the_metadata_that_we_would_write(
         assert snapshot.timeline.find(found.commit_time) is not None
 
 
-def test_a_changed_property_is_read_by_the_judge(base: Path, snapshot: TableSnapshot) -> None:
+def test_changed_property_is_read_by_hudi(base: Path, snapshot: TableSnapshot) -> None:
     before = ours(snapshot.slices())
-    patience = Patience(clock=ManualClock(), ids=SeededIds(1))
-    update_properties(snapshot.store, {keys.TIMEZONE: "UTC", "a b": "ü=:\\"}, patience=patience)
+    policy = ReadbackPolicy(clock=ManualClock(), ids=SeededIds(1))
+    update_properties(snapshot.store, {keys.TIMEZONE: "UTC", "a b": "ü=:\\"}, policy=policy)
     changed = open_table(snapshot.store)
     assert changed.properties.is_utc
     assert changed.properties.values["a b"] == "ü=:\\"
@@ -241,7 +239,7 @@ def test_a_changed_property_is_read_by_the_judge(base: Path, snapshot: TableSnap
 
 def test_archiving_the_older_half_changes_no_slice(base: Path, snapshot: TableSnapshot) -> None:
     before, changes = ours(snapshot.slices()), snapshot.slices_between()
-    # A replacecommit stays until its replaced files are cleaned: they would come back without it.
+    # A replacecommit stays until its replaced files are cleaned: without it they would reappear.
     writes = [w for w in snapshot.timeline.writes() if w.action is not Action.REPLACE_COMMIT]
     first_replace = min(
         (w.requested for w in snapshot.timeline.completed(Action.REPLACE_COMMIT)), default="~"

@@ -1,11 +1,11 @@
-"""What each side writes, the other reads."""
+"""Each side reads the records that the other writes."""
 
 from __future__ import annotations
 
 import re
 
 from tests.interop.table import Table
-from tidelock.lock import audit_trail as trail
+from tidelock.lock import audit as trail
 
 HUDI_RECORD = re.compile(
     rb'\{"expired":(true|false),"validUntil":(\d{13}),'
@@ -32,7 +32,7 @@ def test_hudi_reads_our_record_of_a_released_lock(table: Table) -> None:
     assert writer.parse(table.lock_bytes())["expired"] is True
 
 
-def test_we_read_the_records_hudi_writes(table: Table) -> None:
+def test_we_read_the_records_that_hudi_writes(table: Table) -> None:
     writer = table.java()
     assert writer.try_lock()
     held = table.record()
@@ -41,11 +41,11 @@ def test_we_read_the_records_hudi_writes(table: Table) -> None:
     writer.unlock()
     released = table.record()
     assert HUDI_RECORD.fullmatch(table.lock_bytes())
-    # Hudi renews in between or not; a release never moves the end of the lease.
+    # Hudi may or may not renew in between; a release never moves the end of the lease.
     assert (released.expired, released.owner) == (True, held.owner)
 
 
-def test_tokens_grow_over_a_record_that_hudi_rewrote(table: Table) -> None:
+def test_tokens_increase_over_a_record_that_hudi_rewrote(table: Table) -> None:
     writer, ours, others = table.java(), table.ours(), table.ours()
     tokens = []
     for client in (ours, others, ours):
@@ -67,9 +67,9 @@ def test_audit_files_of_both_pass_one_validation(table: Table) -> None:
     hudi_owner = writer.owner
     writer.unlock()
 
-    # The trail is read as strictly as Hudi's command line reads it: a field more, and it fails.
+    # The audit log is parsed as strictly as Hudi's command line does: an extra field is an error.
     validation = trail.validate(store, drift_ms=0)
-    assert (validation.verdict, validation.holdings) == (trail.Verdict.PASSED, 2), validation
+    assert (validation.verdict, validation.holdings) == (trail.AuditVerdict.PASSED, 2), validation
     owners = [
         meta.key.removesuffix(".jsonl").rpartition("_")[2] for meta in trail.audit_files(store)
     ]

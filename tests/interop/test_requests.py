@@ -1,4 +1,4 @@
-"""What one acquire and release without contention costs each side, in requests."""
+"""Requests for one uncontended acquire and release, for each side."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from testkit.proxy import FaultProxy
 from tests.contract.stores import s3_settings
 from tests.interop import contender
 from tests.interop.table import Table
-from tidelock.lock.driver import Lock
-from tidelock.testing.proxy import FaultProxy
+from tidelock.lock.client import Lock
 
 AUDIT_SWITCH = "audit_enabled.json"
 
 
 @pytest.fixture
 def proxy(table: Table) -> Iterator[FaultProxy]:
-    """Return a proxy that counts what passes."""
+    """Return a proxy that counts requests."""
     with FaultProxy(table.server.endpoint) as counting:
         yield counting
 
 
 def sent(proxy: FaultProxy, work: Callable[[], object]) -> list[str]:
-    """Return the requests that `work` sends, by method and the object's name."""
+    """Return the requests that `work` sends, by method and object name."""
     before = len(proxy.records())
     work()
     requests = [record.request for record in proxy.records()[before:]]
@@ -59,11 +59,13 @@ def test_we_send_two_requests_when_the_version_is_known(table: Table, proxy: Fau
     ours.close()
 
 
-def test_we_send_three_requests_when_it_is_not(table: Table, proxy: FaultProxy) -> None:
+def test_we_send_three_requests_when_the_version_is_unknown(
+    table: Table, proxy: FaultProxy
+) -> None:
     cycle(table.ours())
     ours = contender.our_lock(table.uri, s3_settings(table.server, endpoint=proxy.endpoint))
     requests = sent(proxy, lambda: cycle(ours))
-    # Once a minute a client also looks whether its holdings are to be audited.
+    # Once a minute a client also reads the audit switch.
     requests.remove(f"GET {AUDIT_SWITCH}")
     assert requests == ["GET table_lock.json", "PUT table_lock.json", "PUT table_lock.json"]
     ours.close()

@@ -1,6 +1,6 @@
-"""Apache Hudi's data source on Apache Spark reads what we write, and writes into our tables.
+"""Apache Hudi's data source on Apache Spark reads our tables, and writes into them.
 
-It takes minutes and a Spark of its own, so it runs by `make interop-spark`.
+These tests take minutes and need their own Spark, so they run with `make interop-spark`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.interop.stories import KINDS, SCHEMA, TYPES, Kind, Made, Row, make, row, tell
-from tidelock.ops.validate.validating import validate
-from tidelock.store.uri import open_store
-from tidelock.testing.judges import Judge, rows_of
-from tidelock.testing.judges.hudi_spark import HudiSpark
+from testkit.judges import Judge, rows_of
+from testkit.judges.hudi_spark import HudiSpark
+from tests.interop.stories import KINDS, SCHEMA, TYPES, Kind, Row, StoryTable, make, row, run_story
+from tidelock.inspect.validate import validate
+from tidelock.storage.uri import open_store
 
 pytestmark = [pytest.mark.apache_spark, pytest.mark.timeout(600)]
 
@@ -27,7 +27,7 @@ CASES = [
 ]
 
 
-def writer_options(made: Made) -> dict[str, str]:
+def writer_options(made: StoryTable) -> dict[str, str]:
     """Return the options of a Spark job that shares this table with us."""
     with made.open() as table:
         properties = table.properties
@@ -52,29 +52,29 @@ def writer_options(made: Made) -> dict[str, str]:
 class FoldersAsText:
     """Spark's reader of a table that is partitioned by time.
 
-    Hudi's data source calls the partition column a string, because the folder is one, and gives
-    its value as text. The value is right all the same.
+    Hudi's data source returns the partition column as a string, because the folder name is one. The
+    value itself is correct.
     """
 
     def __init__(self, judge: HudiSpark) -> None:
-        """Take the reader."""
+        """Wrap the reader."""
         self._judge = judge
 
     @property
     def name(self) -> str:
-        """Say which reader it is."""
+        """Return the name of the reader."""
         return self._judge.name
 
     def snapshot(self, table: str, as_of: str | None = None) -> list[Row]:
-        """Return the rows, the partition column as the number it is."""
+        """Return the rows, with the partition column as a number."""
         return [_numbered(row) for row in self._judge.snapshot(table, as_of)]
 
     def read_optimized(self, table: str) -> list[Row]:
-        """Return the rows of base files alone."""
+        """Return the rows of base files only."""
         return [_numbered(row) for row in self._judge.read_optimized(table)]
 
     def changes(self, table: str, since: str, until: str | None = None) -> list[Row]:
-        """Return what changed."""
+        """Return the changes."""
         return [_numbered(row) for row in self._judge.changes(table, since, until)]
 
 
@@ -83,16 +83,16 @@ def _numbered(row: Row) -> Row:
 
 
 def judge_of(kind: Kind, judge: HudiSpark) -> Judge:
-    """Return the judge of tables of this kind."""
+    """Return the reader for tables of this kind."""
     return FoldersAsText(judge) if kind.name == "by-time" else judge
 
 
 @pytest.mark.parametrize(("kind", "table_type", "version"), CASES)
-def test_spark_reads_what_we_write(
+def test_spark_reads_our_tables(
     kind: Kind, table_type: str, version: int, tmp_path: Path, hudi_spark_judge: HudiSpark
 ) -> None:
     made = make(tmp_path, kind, table_type, version)
-    tell(made)
+    run_story(made)
     judge = judge_of(kind, hudi_spark_judge)
     with made.open() as table:
         assert judge.snapshot(made.uri) == rows_of(table.read(meta_columns=True))
@@ -109,7 +109,7 @@ def test_spark_reads_what_we_write(
 
 
 @pytest.mark.parametrize(("kind", "table_type", "version"), CASES)
-def test_spark_upserts_into_our_table_and_we_write_on(
+def test_spark_upserts_into_our_table_and_we_continue(
     kind: Kind, table_type: str, version: int, tmp_path: Path, hudi_spark_judge: HudiSpark
 ) -> None:
     made = make(tmp_path, kind, table_type, version)
@@ -138,8 +138,8 @@ def _table(rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def _versions(made: Made, judge: Judge) -> dict[int, int]:
-    """Return which version of each row we read, after Spark has agreed on the rows."""
+def _versions(made: StoryTable, judge: Judge) -> dict[int, int]:
+    """Return the version of each row, after checking that Spark reads the same rows."""
     with made.open() as table:
         ours = rows_of(table.read(meta_columns=True))
     assert judge.snapshot(made.uri) == ours

@@ -1,31 +1,18 @@
-"""The lock's specification holds within its bounds, and each planted mistake is found.
+"""The specification of the lock holds within its bounds, and each planted bug is found.
 
-What the model contains and what it leaves out: specs/README.md.
+specs/README.md describes the scope of the model.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tidelock.base.errors import MissingExtra
-from tidelock.testing.tlc import Tlc, Verdict, find_tlc, run_tlc
+from testkit.tlc import Tlc, Verdict, run_tlc
 
 FOLDER = Path(__file__).parents[2] / "specs" / "lock"
-
-
-@pytest.fixture(scope="module")
-def tlc() -> Tlc:
-    """Return the model checker; skip where there is none, and fail in continuous integration."""
-    try:
-        return find_tlc()
-    except MissingExtra as missing:
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
 
 
 def check(tlc: Tlc, config: str, *, workers: int = 2, **constants: str) -> Verdict:
@@ -54,26 +41,26 @@ def test_every_property_holds_in_every_state_within_bounds(
     assert verdict.distinct >= distinct_min
 
 
-def test_everybody_is_served_after_lost_replies(tlc: Tlc) -> None:
+def test_every_client_is_served_after_lost_replies(tlc: Tlc) -> None:
     verdict = check(tlc, "liveness", FaultyWrites="1", Crashes="0", MaxTime="0")
 
     assert verdict.exhaustive, verdict.trace
     assert verdict.distinct >= 8_000
 
 
-def test_clocks_beyond_the_bound_let_two_clients_believe(tlc: Tlc) -> None:
-    # The same clocks keep every other property: the configuration `skew` shows it.
+def test_clocks_beyond_the_bound_allow_two_holders(tlc: Tlc) -> None:
+    # All other properties hold with these clocks: see the configuration `skew`.
     assert check(tlc, "main", workers=1, MaxWrites="2", Skew="4").violated == "BeliefExclusion"
 
 
-def test_deleting_a_live_record_lets_two_clients_believe(tlc: Tlc) -> None:
-    # The configuration `operator` shows that the tokens still order them.
+def test_deleting_a_live_record_allows_two_holders(tlc: Tlc) -> None:
+    # Their tokens are still ordered: see the configuration `operator`.
     assert check(tlc, "main", workers=1, MaxWrites="2", Deletes="1").violated == "BeliefExclusion"
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
-    """A planted mistake, the configuration that reaches it, and the property it breaks."""
+class SpecBug:
+    """A planted bug, the configuration that reaches it, and the property it violates."""
 
     name: str
     breaks: str
@@ -81,48 +68,48 @@ class Mistake:
     bounds: dict[str, str] = field(default_factory=dict)
 
 
-# Without skew there is one wall reading instead of two, which keeps the longer traces in reach.
+# Without skew there is one wall clock value instead of two, so that longer traces are feasible.
 EXACT = {"Skew": "0", "Drift": "0", "MaxCeiling": "6"}
 
-MISTAKES = (
-    Mistake("ReadbackGrant", "BeliefExclusion", bounds={**EXACT, "MaxWrites": "2"}),
-    Mistake("ReceiveDeadline", "BeliefExclusion", bounds={**EXACT, "MaxWrites": "2"}),
-    Mistake("NoDrift", "NoGrantOverLive"),
-    Mistake("BareRelease", "OnlyOwnerExtends", bounds={"MaxWrites": "2"}),
-    Mistake("LateRenew", "RenewsOnlyWhileHeld"),
-    Mistake("Resurrect", "LostIsFinal", bounds={"MaxWrites": "2"}),
-    Mistake("TokenInRecord", "TokenOrder", "java", {**EXACT, "JavaWrites": "2"}),
-    Mistake("NoRecheck", "TokenOrder", "operator"),
-    Mistake("CeilingAtOnce", "TokenOrder", "operator"),
-    Mistake(
+BUGS = (
+    SpecBug("ReadbackGrant", "BeliefExclusion", bounds={**EXACT, "MaxWrites": "2"}),
+    SpecBug("ReceiveDeadline", "BeliefExclusion", bounds={**EXACT, "MaxWrites": "2"}),
+    SpecBug("NoDrift", "NoGrantOverLive"),
+    SpecBug("BareRelease", "OnlyOwnerExtends", bounds={"MaxWrites": "2"}),
+    SpecBug("LateRenew", "RenewsOnlyWhileHeld"),
+    SpecBug("Resurrect", "LostIsFinal", bounds={"MaxWrites": "2"}),
+    SpecBug("TokenInRecord", "TokenOrder", "java", {**EXACT, "JavaWrites": "2"}),
+    SpecBug("NoRecheck", "TokenOrder", "operator"),
+    SpecBug("CeilingAtOnce", "TokenOrder", "operator"),
+    SpecBug(
         "RefusedRenews",
         "BeliefExclusion",
         bounds={**EXACT, "Validity": "3", "MaxTime": "4", "MaxCeiling": "2", "Rounds": "1"},
     ),
-    Mistake("BareTakeover", "NoGrantOverLive"),
-    Mistake("SharedRange", "TokenOrder", "operator"),
-    Mistake("AnyToken", "FencedOrder", "skew"),
-    Mistake("RefusedIsMine", "NoFalseAnswer"),
-    Mistake("GuessReleased", "NoFalseAnswer", "operator"),
+    SpecBug("BareTakeover", "NoGrantOverLive"),
+    SpecBug("SharedRange", "TokenOrder", "operator"),
+    SpecBug("AnyToken", "FencedOrder", "skew"),
+    SpecBug("RefusedIsMine", "NoFalseAnswer"),
+    SpecBug("GuessReleased", "NoFalseAnswer", "operator"),
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_planted_mistake_is_found(tlc: Tlc, mistake: Mistake) -> None:
-    verdict = check(tlc, mistake.config, workers=1, Bugs=f'{{"{mistake.name}"}}', **mistake.bounds)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(tlc: Tlc, bug: SpecBug) -> None:
+    verdict = check(tlc, bug.config, workers=1, Bugs=f'{{"{bug.name}"}}', **bug.bounds)
 
-    assert verdict.violated == mistake.breaks, verdict.trace
+    assert verdict.violated == bug.breaks, verdict.trace
 
 
-def test_confirming_every_range_lets_takers_spend_all_their_writes_ungranted(tlc: Tlc) -> None:
+def test_confirming_every_range_can_starve_contenders(tlc: Tlc) -> None:
     verdict = check(tlc, "liveness", workers=1, MaxTime="0", MaxWrites="6", ConfirmAll="TRUE")
 
     assert verdict.violated == "Temporal properties"
 
 
-def test_every_mistake_the_specification_knows_is_planted() -> None:
+def test_every_bug_of_the_specification_is_planted() -> None:
     text = (FOLDER / "Lock.tla").read_text()
 
     named = {part.split('"', 1)[0] for part in text.split('Bug("')[1:]}
 
-    assert named == {mistake.name for mistake in MISTAKES}
+    assert named == {bug.name for bug in BUGS}

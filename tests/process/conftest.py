@@ -1,4 +1,4 @@
-"""Tables with a plan, made once and copied for each scene."""
+"""Tables with a plan, created once and copied for each scenario."""
 
 from __future__ import annotations
 
@@ -7,68 +7,68 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.testing.servicescenes.stage import Stage, made
+from testkit.servicescenes.stage import Stage, template_table
 
 
 @pytest.fixture(scope="session", params=["compaction", "clustering", "logcompaction"])
 def staying_template(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Return a table with a plan that stays, of a service of that kind, or made to be."""
-    return made(tmp_path_factory.mktemp("templates"), request.param, stays=True)
+    """Return a table with an immutable plan of this service."""
+    return template_table(tmp_path_factory.mktemp("templates"), request.param, stays=True)
 
 
 @pytest.fixture
 def clustering_that_stays(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> Iterator[Stage]:
-    """Set the stage for a clustering that is configured to stay."""
-    template = made(tmp_path_factory.mktemp("templates"), "clustering", stays=True)
+    """Prepare a clustering that is configured as immutable."""
+    template = template_table(tmp_path_factory.mktemp("templates"), "clustering", stays=True)
     with Stage.on_copy(template, tmp_path, "clustering") as stage:
         yield stage
 
 
 @pytest.fixture(scope="session")
 def clustering_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy-on-write table with a clustering that waits."""
-    return made(tmp_path_factory.mktemp("templates"), "clustering")
+    """Return a copy-on-write table with a pending clustering."""
+    return template_table(tmp_path_factory.mktemp("templates"), "clustering")
 
 
 @pytest.fixture
 def staying(staying_template: Path, tmp_path: Path) -> Iterator[Stage]:
-    """Set the stage for a plan that stays until it is carried out."""
+    """Prepare an immutable plan."""
     with Stage.on_copy(staying_template, tmp_path, staying_template.name) as stage:
         yield stage
 
 
 @pytest.fixture(scope="session")
 def compaction_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a merge-on-read table with a compaction that waits."""
-    return made(tmp_path_factory.mktemp("templates"), "compaction")
+    """Return a merge-on-read table with a pending compaction."""
+    return template_table(tmp_path_factory.mktemp("templates"), "compaction")
 
 
 @pytest.fixture
 def compacting(compaction_template: Path, tmp_path: Path) -> Iterator[Stage]:
-    """Set the stage for a compaction."""
+    """Prepare a compaction."""
     with Stage.on_copy(compaction_template, tmp_path, "compaction") as stage:
         yield stage
 
 
 @pytest.fixture
 def clustering(clustering_template: Path, tmp_path: Path) -> Iterator[Stage]:
-    """Set the stage for a plan that can be removed."""
+    """Prepare a removable plan."""
     with Stage.on_copy(clustering_template, tmp_path, "clustering") as stage:
         yield stage
 
 
 @pytest.fixture(scope="session")
 def log_compaction_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a merge-on-read table with a log compaction that waits."""
-    return made(tmp_path_factory.mktemp("templates"), "logcompaction")
+    """Return a merge-on-read table with a pending log compaction."""
+    return template_table(tmp_path_factory.mktemp("templates"), "logcompaction")
 
 
 @pytest.fixture
 def log_compacting(log_compaction_template: Path, tmp_path: Path) -> Iterator[Stage]:
-    """Set the stage for another kind of plan that can be removed."""
+    """Prepare a removable log compaction."""
     with Stage.on_copy(log_compaction_template, tmp_path, "logcompaction") as stage:
         yield stage

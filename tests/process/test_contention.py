@@ -1,4 +1,4 @@
-"""RFC-91's test plan: hundreds of threads, and sixteen processes, fight for one lock."""
+"""RFC-91's test plan: hundreds of threads, and sixteen processes, contend for one lock."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from testkit.contention import LEASE, contend_threads
+from testkit.servers import AzureServer, GcsServer, S3Server
 from tests.contract.stores import azure_settings, s3_settings
-from tidelock.lock.driver import Lock
-from tidelock.store.local import LocalStore
-from tidelock.store.memory import MemoryStore
-from tidelock.testing.contention import LEASE, contend_threads
-from tidelock.testing.servers import AzureServer, GcsServer, S3Server
+from tidelock.lock.client import Lock
+from tidelock.storage.local import LocalStore
+from tidelock.storage.memory import MemoryStore
 
 
 class OverlapDetector:
-    """A list that notices when two are at it at once, as Java's ArrayList would."""
+    """A list that detects concurrent access, as Java's ArrayList would."""
 
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -32,7 +32,7 @@ class OverlapDetector:
         self.overlaps += self._inside
         self._inside = True
         size = len(self.values)
-        # Enough work for the interpreter to switch threads in the middle.
+        # Enough work for the interpreter to switch threads in between.
         sum(range(2_000))
         self.values.append(size)
         self._inside = False
@@ -63,14 +63,14 @@ def test_two_hundred_threads_never_overlap_in_a_folder(tmp_path: Path) -> None:
     assert shared.values == list(range(200))
 
 
-def contend(
+def assert_exclusive(
     uri: str, settings: Mapping[str, object], *, processes: int, sections: int
 ) -> dict[str, Any]:
-    """Let real processes contend, and return what came of it."""
+    """Let processes contend; check that no sections overlap and none is missing."""
     numbers = ["--processes", str(processes), "--sections", str(sections)]
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tidelock.testing.contention"),
+            *(sys.executable, "-m", "testkit.contention"),
             *("--store", uri, "--settings", *numbers),
         ],
         input=json.dumps(dict(settings)),
@@ -84,13 +84,13 @@ def contend(
     print(outcome)
     assert outcome["failures"] == []
     assert outcome["violations"] == []
-    # Nobody starves: every process came to its end with all its sections.
+    # No starvation: every process finished all its sections.
     assert outcome["sections"] == processes * sections
     return outcome
 
 
 def test_sixteen_processes_never_overlap_in_a_folder(tmp_path: Path) -> None:
-    contend(str(tmp_path / "table"), {}, processes=16, sections=12)
+    assert_exclusive(str(tmp_path / "table"), {}, processes=16, sections=12)
 
 
 def fresh(scheme: str) -> str:
@@ -101,25 +101,25 @@ def fresh(scheme: str) -> str:
 def test_processes_never_overlap_on_seaweedfs(seaweedfs_server: S3Server) -> None:
     seaweedfs_server.create_bucket("contention")
     settings = s3_settings(seaweedfs_server)
-    contend(fresh("s3://contention"), settings, processes=6, sections=6)
+    assert_exclusive(fresh("s3://contention"), settings, processes=6, sections=6)
 
 
 @pytest.mark.servers
 def test_processes_never_overlap_on_minio(minio_server: S3Server) -> None:
     minio_server.create_bucket("contention")
     settings = s3_settings(minio_server)
-    contend(fresh("s3://contention"), settings, processes=6, sections=6)
+    assert_exclusive(fresh("s3://contention"), settings, processes=6, sections=6)
 
 
 @pytest.mark.servers
 def test_processes_never_overlap_on_azurite(azurite_server: AzureServer) -> None:
     azurite_server.create_container("contention")
     uri = fresh(f"abfss://contention@{azurite_server.account}.dfs.core.windows.net")
-    contend(uri, azure_settings(azurite_server), processes=6, sections=4)
+    assert_exclusive(uri, azure_settings(azurite_server), processes=6, sections=4)
 
 
 @pytest.mark.servers
 def test_processes_never_overlap_on_fake_gcs(fake_gcs_server: GcsServer) -> None:
     fake_gcs_server.create_bucket("contention")
     settings = {"tidelock.gcs.endpoint": fake_gcs_server.endpoint}
-    contend(fresh("gs://contention"), settings, processes=6, sections=6)
+    assert_exclusive(fresh("gs://contention"), settings, processes=6, sections=6)

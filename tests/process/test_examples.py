@@ -1,4 +1,4 @@
-"""The recipes in `examples/` that need no Spark run, and prove their tables."""
+"""The recipes in `examples/` that need no Spark run and validate their tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_ingestion_with_separate_compactor_and_clusterer() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "ingestion: 12 batches" in done.stdout
-    assert "rows, each as its last batch wrote it" in done.stdout
+    assert "rows, each from its last batch" in done.stdout
 
 
 def test_every_example_is_on_the_list() -> None:

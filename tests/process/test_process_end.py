@@ -1,4 +1,4 @@
-"""What becomes of a lock when its process forks, or ends."""
+"""Locks when their process forks or exits."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.lock.objects import LOCK_KEY
 from tidelock.lock.record import decode
-from tidelock.store.local import LocalStore
+from tidelock.lock.record_store import LOCK_KEY
+from tidelock.storage.local import LocalStore
 
 FORK = """
 import os, sys, threading, time
 from pathlib import Path
-from tidelock.lock.driver import Lock
+from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
-from tidelock.store.local import LocalStore
-from tidelock.base.errors import HoldingLost, InvalidInput
+from tidelock.storage.local import LocalStore
+from tidelock.core.errors import HoldingLost, InvalidInput
 writes = []
 store = LocalStore(Path(sys.argv[1]), fsync=False, observe=lambda verb: writes.append(verb))
 lock = Lock(store, Lease(validity_ms=2000, renew_ms=50), probe=False)
 lock.acquire(0)
 other = Lock(store, Lease(validity_ms=2000, renew_ms=50), probe=False)
 threading.Thread(target=other.acquire, args=(1,), daemon=True).start()
-time.sleep(0.1)
+time.sleep(0.1)  # let the thread start to wait
 pid = os.fork()
 if pid == 0:
     writes.clear()
@@ -48,7 +48,7 @@ if pid == 0:
     lock.renew()
     lock.release()
     lock.close()
-    time.sleep(0.2)
+    time.sleep(0.2)  # several renewal intervals
     if writes:
         problems.append(writes)
     print(problems, flush=True)
@@ -63,7 +63,7 @@ print("parent held", token)
 
 
 @pytest.mark.timeout(60)
-def test_a_forked_child_holds_nothing_and_writes_nothing(tmp_path: Path) -> None:
+def test_forked_child_holds_nothing_and_writes_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)],
         capture_output=True,
@@ -78,9 +78,9 @@ def test_a_forked_child_holds_nothing_and_writes_nothing(tmp_path: Path) -> None
 EXIT = """
 import sys
 from pathlib import Path
-from tidelock.lock.driver import Lock
+from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
-from tidelock.store.local import LocalStore
+from tidelock.storage.local import LocalStore
 lock = Lock(LocalStore(Path(sys.argv[1]), fsync=False), Lease(60_000, 6_000), probe=False)
 lock.acquire(0)
 if sys.argv[2] == "raise":
@@ -89,7 +89,7 @@ if sys.argv[2] == "raise":
 
 
 @pytest.mark.parametrize(("how", "code"), [("return", 0), ("raise", 3)])
-def test_the_end_of_the_program_gives_the_lock_back(tmp_path: Path, how: str, code: int) -> None:
+def test_process_exit_releases_the_lock(tmp_path: Path, how: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", EXIT, str(tmp_path), how], timeout=40, check=False)
     assert done.returncode == code
     found = LocalStore(tmp_path).get(LOCK_KEY)

@@ -1,4 +1,4 @@
-"""Services and writers in processes of their own, one of them killed every second."""
+"""Services and writers as processes, one of which is killed every second."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.testing.servicechaos.fleet import run
+from testkit.servicechaos.fleet import run
 
 LASTS_S = 12
-"""`make services-chaos` lets more of them loose, for minutes."""
+"""`make services-chaos` runs more of them, for minutes."""
 
 
 @pytest.mark.timeout(400)

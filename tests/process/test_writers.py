@@ -1,4 +1,4 @@
-"""Several processes upsert into one table at once, as if they came one after the other."""
+"""Several processes upsert into one table concurrently, with a serial result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidelock as tl
-from tests.process.upserting import batch
+from tests.process.upsert_worker import batch
 
 WRITERS = 4
 BATCHES = 6
@@ -23,9 +23,9 @@ NONBLOCKING = BUCKETS | {
 }
 
 
-def told(uri: Path, options: dict[str, object]) -> list[dict[str, Any]]:
-    """Let the writers loose on a table; return what each said of each batch, by completion."""
-    command = [sys.executable, "-m", "tests.process.upserting", str(uri)]
+def run_writers(uri: Path, options: dict[str, object]) -> list[dict[str, Any]]:
+    """Run the writers on a table; return the report of each batch, by completion."""
+    command = [sys.executable, "-m", "tests.process.upsert_worker", str(uri)]
     writers = [
         subprocess.Popen(
             [*command, str(number), str(BATCHES), json.dumps(options)],
@@ -39,7 +39,7 @@ def told(uri: Path, options: dict[str, object]) -> list[dict[str, Any]]:
     for writer in writers:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-    said: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for writer in writers:
         assert writer.stdin is not None
         writer.stdin.write("go\n")
@@ -47,8 +47,8 @@ def told(uri: Path, options: dict[str, object]) -> list[dict[str, Any]]:
     for number, writer in enumerate(writers):
         out, err = writer.communicate(timeout=240)
         assert writer.returncode == 0, err
-        said += [json.loads(line) | {"writer": number} for line in out.splitlines()]
-    return sorted(said, key=lambda each: str(each["completion"]))
+        reports += [json.loads(line) | {"writer": number} for line in out.splitlines()]
+    return sorted(reports, key=lambda each: str(each["completion"]))
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def told(uri: Path, options: dict[str, object]) -> list[dict[str, Any]]:
         ("MERGE_ON_READ", None, NONBLOCKING),
     ],
 )
-def test_the_table_equals_the_merge_one_after_the_other(
+def test_table_equals_the_serial_merge(
     tmp_path: Path, kind: str, ordering: str | None, options: dict[str, object]
 ) -> None:
     uri = tmp_path / "table"
     tl.Table.create(
         str(uri), SCHEMA, key="id", ordering=ordering, type=kind, options=options
     ).close()
-    said = told(uri, options)
-    assert len(said) == WRITERS * BATCHES
-    assert len({each["completion"] for each in said}) == len(said)
+    reports = run_writers(uri, options)
+    assert len(reports) == WRITERS * BATCHES
+    assert len({each["completion"] for each in reports}) == len(reports)
     expected: dict[str, dict[str, Any]] = {}
-    for each in said:
+    for each in reports:
         for row in batch(each["writer"], each["number"]):
             known = expected.get(row["id"])
             if known is None or ordering is None or known["ts"] <= row["ts"]:
@@ -84,16 +84,16 @@ def test_the_table_equals_the_merge_one_after_the_other(
         assert [i for i in table.timeline if not i.is_completed and i.action.writes_data] == []
 
 
-def test_without_blocking_event_time_decides_and_only_ties_are_written_again(
+def test_nonblocking_mode_uses_event_time_and_rewrites_only_ties(
     tmp_path: Path,
 ) -> None:
     uri = tmp_path / "table"
     tl.Table.create(
         str(uri), SCHEMA, key="id", ordering="ts", type="MERGE_ON_READ", options=NONBLOCKING
     ).close()
-    said = told(uri, NONBLOCKING)
-    # Batches of the same number tie with each other, once for each pair at most.
-    assert sum(each["rebases"] for each in said) <= WRITERS * (WRITERS - 1) * BATCHES
+    reports = run_writers(uri, NONBLOCKING)
+    # Batches with the same number tie with each other, at most once for each pair.
+    assert sum(each["rebases"] for each in reports) <= WRITERS * (WRITERS - 1) * BATCHES
     with tl.Table.open(str(uri)) as table:
         found = {row["id"]: row["ts"] for row in table.read().to_pylist()}
     last = {f"hot-{key}": BATCHES - 1 for key in range(6)}

@@ -1,4 +1,4 @@
-"""Both engines make the same table of the same rows: values, keys, and who is in which group."""
+"""Both engines write the same table from the same rows: values, keys, and file groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batches=st.lists(ROWS, min_size=1, max_size=2), index=st.sampled_from(["SIMPLE", "BUCKET"]))
-def test_engines_agree_on_every_row_and_its_place(
+def test_engines_agree_on_every_row_and_its_file_group(
     spark: SparkSession, way: str, batches: list[list[dict[str, Any]]], index: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""However changes reach a file group, its rows and the counts are those of a plain model."""
+"""Rows and counts of a file group equal those of a plain model, for any sequence of changes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.kernel.slices import Row
-from tests.unit.kernel.writing import COMMIT_TIME, EVENT_TIME, GROUP, context, incoming, slice_of
-from tests.unit.kernel.writing import rows_in as rows_of
-from tidelock.kernel.context import LogFormat
-from tidelock.kernel.merge import MergeRule
-from tidelock.kernel.write import (
-    append_log,
+from tests.unit.execution.filegroup.slices import Row
+from tests.unit.execution.filegroup.writing import (
+    COMMIT_TIME,
+    EVENT_TIME,
+    GROUP,
+    context,
+    incoming,
+    slice_of,
+)
+from tests.unit.execution.filegroup.writing import rows_in as rows_of
+from tidelock.execution.filegroup.context import LogFormat
+from tidelock.execution.filegroup.log_files import append_log
+from tidelock.execution.filegroup.merge import MergeRule
+from tidelock.execution.filegroup.write import (
     create_base,
     merge_base,
-    revives_older,
+    revives_older_row,
     rewrite_base,
 )
-from tidelock.store.memory import MemoryStore
+from tidelock.storage.memory import MemoryStore
 
 KEYS = st.sampled_from("abcdefgh")
 
 
 @dataclass(frozen=True)
 class Change:
-    """A write: rows, of which no key comes twice, and keys to delete, none of them among those."""
+    """A write: rows with unique keys, and other keys to delete."""
 
     rows: list[Row] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
@@ -49,7 +56,7 @@ def changes(draw: st.DrawFn) -> Change:
 
 @dataclass
 class Model:
-    """The rows of a group, and what the last write did to them."""
+    """The rows of a group, and the counts of the last write."""
 
     rule: MergeRule
     rows: dict[str, Row] = field(default_factory=dict)
@@ -58,7 +65,7 @@ class Model:
     deleted: int = 0
 
     def apply(self, change: Change) -> None:
-        """Write."""
+        """Apply a write."""
         self.inserted = self.updated = self.deleted = 0
         for row in change.rows:
             stored = self.rows.get(row[0])
@@ -74,7 +81,7 @@ class Model:
 
 
 def parts(change: Change) -> tuple[pa.Table, pa.Array]:
-    """Return a write as the kernel takes it."""
+    """Return a write in the form the kernel accepts."""
     return incoming(change.rows), pa.array(change.deletes, pa.string())
 
 
@@ -103,8 +110,8 @@ def test_merging_appending_and_compacting_agree_with_the_model(
         table, deletes = parts(change)
         ctx = context(str(11 + number), rule=rule, log_format=form)
         piece = slice_of(*results)
-        if revives_older(store, ctx, piece, table):
-            # As engines do it: in a log file the row would bring the deleted one back.
+        if revives_older_row(store, ctx, piece, table):
+            # As engines do: in a log file the row would restore the deleted one.
             results = [merge_base(store, ctx, piece, slot=0, rows=table, deletes=deletes)]
         else:
             results.append(append_log(store, ctx, piece, slot=0, rows=table, deletes=deletes))
@@ -129,6 +136,6 @@ def test_merging_appending_and_compacting_agree_with_the_model(
         store, context("22", rule=rule), slice_of(compacted), slot=0, rows=table, deletes=deletes
     )
     assert rows_of(store, slice_of(again)) == sorted(model.rows.values())
-    if not revives_older(store, ctx, slice_of(*results), table):
+    if not revives_older_row(store, ctx, slice_of(*results), table):
         log = append_log(store, ctx, slice_of(*results), slot=0, rows=table, deletes=deletes)
         assert rows_of(store, slice_of(*results, log), rule=rule) == sorted(model.rows.values())

@@ -1,4 +1,4 @@
-"""Hypothesis on the ledger's pure parts: codecs accept or say `DataCorrupt`; folds agree."""
+"""Hypothesis on the ledger's pure parts: codecs accept or raise `DataCorrupt`; states agree."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelock.base.errors import DataCorrupt
-from tidelock.table.timeline.instant import Action, format_time
+from tidelock.core.errors import DataCorrupt
+from tidelock.hudi.timeline.instant import Action, format_time
 from tidelock.txn import checkpoint as checkpoints
+from tidelock.txn.app_transactions import AppTransaction
 from tidelock.txn.checkpoint import Checkpoint
-from tidelock.txn.conflict import judge
-from tidelock.txn.content import Inline, Stored
-from tidelock.txn.entry import (
-    Adopt,
+from tidelock.txn.conflicts import NoConflict, PendingTxn, check_conflicts
+from tidelock.txn.entries import (
     Boundary,
     Claim,
     Commit,
-    Entry,
+    ExternalCommit,
     Fact,
-    Foreign,
+    ImportPlan,
+    InlineContent,
+    LedgerEntry,
     Plan,
-    Release,
+    PlanRollback,
+    PriorityTicket,
+    ReleaseSavepoint,
     Rollback,
-    Turn,
-    Undo,
+    StoredContent,
     decode,
     encode,
 )
-from tidelock.txn.fold import Fold, lawful
-from tidelock.txn.footprint import Deed, Footprint, NewKeys
-from tidelock.txn.grown import Grown
-from tidelock.txn.mark import Mark
-from tidelock.txn.rules import Candidate, Past
-from tidelock.txn.verdict import Fine
+from tidelock.txn.footprint import CommitKind, Footprint, NewKeys
+from tidelock.txn.state import CommittedTxn, LedgerState, PersistentSet, validate_entry
 
 MANY = settings(max_examples=100, deadline=None)
 
@@ -44,8 +42,8 @@ wholes = st.integers(0, 2**63 - 1)
 times = st.integers(0, 10**13).map(format_time)
 few_times = st.integers(0, 20).map(format_time)
 group_sets = st.frozensets(st.tuples(st.sampled_from("pq"), st.sampled_from("abc")), max_size=4)
-marks = st.builds(
-    Mark,
+app_transactions = st.builds(
+    AppTransaction,
     st.sampled_from(["orders", "clicks", "\u00fc"]),
     st.integers(0, 6) | wholes,
     texts | st.dictionaries(texts, texts, max_size=2),
@@ -59,7 +57,7 @@ def footprints(draw: st.DrawFn) -> Footprint:
     touched = draw(group_sets)
     appended = frozenset(group for group in touched if draw(st.booleans()))
     return Footprint(
-        deed=draw(st.sampled_from(Deed)),
+        commit_kind=draw(st.sampled_from(CommitKind)),
         touched=touched,
         appended=appended,
         created=draw(group_sets),
@@ -79,12 +77,14 @@ def footprints(draw: st.DrawFn) -> Footprint:
 
 
 def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
-    """Return facts about instants."""
+    """Return properties of instants."""
     actions = st.sampled_from(Action)
-    contents = st.builds(Inline, st.binary(max_size=20)) | st.builds(Stored, texts, texts, wholes)
+    contents = st.builds(InlineContent, st.binary(max_size=20)) | st.builds(
+        StoredContent, texts, texts, wholes
+    )
     return st.one_of(
         st.builds(Plan, actions, group_sets, contents, st.booleans()),
-        st.builds(Adopt, instants, actions, group_sets, st.booleans()),
+        st.builds(ImportPlan, instants, actions, group_sets, st.booleans()),
         st.builds(Claim, instants, st.integers(1, 4)),
         st.builds(
             Commit,
@@ -97,7 +97,7 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             wholes,
             wholes,
             st.integers(0, 3),
-            st.none() | marks,
+            st.none() | app_transactions,
             st.integers(0, 2),
             st.dictionaries(texts, st.none(), max_size=2),
         ),
@@ -110,7 +110,7 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             group_sets,
         ),
         st.builds(
-            Foreign,
+            ExternalCommit,
             instants,
             actions,
             instants,
@@ -120,9 +120,9 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             st.lists(instants, max_size=2, unique=True).map(tuple),
         ),
         st.builds(Boundary, st.integers(0, 30), st.just("") | instants, st.just("") | instants),
-        st.builds(Turn, instants, group_sets, st.frozensets(texts, max_size=2)),
+        st.builds(PriorityTicket, instants, group_sets, st.frozensets(texts, max_size=2)),
         st.builds(
-            Undo,
+            PlanRollback,
             actions,
             st.lists(instants, min_size=1, max_size=3, unique=True).map(tuple),
             contents,
@@ -130,22 +130,22 @@ def facts(instants: st.SearchStrategy[str]) -> st.SearchStrategy[Fact]:
             st.booleans(),
             texts,
         ),
-        st.builds(Release, instants),
+        st.builds(ReleaseSavepoint, instants),
     )
 
 
-entries = st.builds(Entry, wholes, times, texts, texts, texts, wholes, facts(times))
+entries = st.builds(LedgerEntry, wholes, times, texts, texts, texts, wholes, facts(times))
 
 
 @MANY
 @given(entries)
-def test_an_entry_comes_back_as_it_was(entry: Entry) -> None:
+def test_entry_round_trips(entry: LedgerEntry) -> None:
     assert decode(encode(entry), where="here") == entry
 
 
 @MANY
 @given(entries, st.dictionaries(texts.map("x-".__add__), st.none() | st.booleans() | texts))
-def test_fields_that_nobody_knows_change_nothing(entry: Entry, more: dict[str, object]) -> None:
+def test_unknown_fields_change_nothing(entry: LedgerEntry, more: dict[str, object]) -> None:
     body = json.dumps({**json.loads(encode(entry)), **more}).encode()
     assert decode(body, where="here") == entry
 
@@ -159,112 +159,118 @@ json_values = st.recursive(
 
 @MANY
 @given(entries, st.data())
-def test_a_spoilt_entry_is_read_or_said_to_be_corrupt(entry: Entry, data: st.DataObject) -> None:
+def test_damaged_entry_is_read_or_reported_corrupt(entry: LedgerEntry, data: st.DataObject) -> None:
     fields = json.loads(encode(entry))
     name = data.draw(st.sampled_from(sorted(fields)))
     fields[name] = data.draw(json_values)
     with suppress(DataCorrupt):
-        decode(json.dumps(fields).encode(), where="here")
+        assert isinstance(decode(json.dumps(fields).encode(), where="here"), LedgerEntry)
 
 
 @MANY
 @given(st.binary(max_size=60) | entries.map(encode).map(lambda body: body[: len(body) // 2]))
 def test_no_bytes_crash_the_decoders(body: bytes) -> None:
     with suppress(DataCorrupt):
-        decode(body, where="here")
+        assert isinstance(decode(body, where="here"), LedgerEntry)
     with suppress(DataCorrupt):
-        checkpoints.decode(body, where="here")
+        checkpoints.decode_checkpoint(body, where="here")
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> list[Entry]:
-    """Return a lawful ledger about a handful of instants."""
-    fold, found = Fold(), list[Entry]()
+def ledgers(draw: st.DrawFn) -> list[LedgerEntry]:
+    """Return a valid ledger with a handful of instants."""
+    state, found = LedgerState(), list[LedgerEntry]()
     for drawn in draw(st.lists(facts(few_times), max_size=15)):
         fact = drawn
-        time = format_time(1_000 + fold.position)
-        if isinstance(fact, Claim | Rollback) and fold.plans and draw(st.booleans()):
-            plan = draw(st.sampled_from(sorted(fold.plans)))
-            fact = Claim(plan, fold.plans[plan].attempt + 1)
-        if lawful(fact, fold, owner="me") is not None:
+        time = format_time(1_000 + state.position)
+        if isinstance(fact, Claim | Rollback) and state.plans and draw(st.booleans()):
+            plan = draw(st.sampled_from(sorted(state.plans)))
+            fact = Claim(plan, state.plans[plan].attempt + 1)
+        if validate_entry(fact, state, owner="me") is not None:
             continue
-        entry = Entry(fold.position + 1, time, "me", f"n{len(found)}", fold.nonce, 0, fact)
+        entry = LedgerEntry(state.position + 1, time, "me", f"n{len(found)}", state.nonce, 0, fact)
         found.append(entry)
-        fold = fold.after(entry)
+        state = state.after(entry)
     return found
 
 
-def folded(ledger: list[Entry], fold: Fold | None = None) -> Fold:
-    """Fold a ledger."""
-    fold = fold or Fold()
+def state_of(ledger: list[LedgerEntry], state: LedgerState | None = None) -> LedgerState:
+    """Return the state of a ledger."""
+    state = state or LedgerState()
     for entry in ledger:
-        fold = fold.after(entry)
-    return fold
+        state = state.after(entry)
+    return state
 
 
-def plain(fold: Fold) -> tuple[object, ...]:
-    """Return a fold for comparison: sets may be cut into other chunks."""
+def plain(state: LedgerState) -> tuple[object, ...]:
+    """Return a state for comparison: sets may be split into other chunks."""
     return (
-        fold.position,
-        fold.time,
-        fold.nonce,
-        sorted(fold.committed),
-        sorted(fold.void),
-        dict(fold.plans),
-        fold.turns,
-        fold.boundary,
-        fold.archived,
-        fold.schema_id,
-        fold.token,
-        fold.foreign,
-        list(fold.marks.items()),
+        state.position,
+        state.time,
+        state.nonce,
+        sorted(state.committed),
+        sorted(state.aborted),
+        dict(state.plans),
+        state.tickets,
+        state.boundary,
+        state.archived,
+        state.schema_id,
+        state.token,
+        state.external,
+        list(state.app_transactions.items()),
     )
 
 
 @MANY
 @given(ledgers(), st.integers(0, 25))
-def test_a_checkpoint_anywhere_gives_the_same_fold(ledger: list[Entry], at: int) -> None:
-    middle = folded(ledger[:at])
+def test_checkpoint_at_any_position_gives_the_same_state(
+    ledger: list[LedgerEntry], at: int
+) -> None:
+    middle = state_of(ledger[:at])
     body = checkpoints.encode(Checkpoint(middle, "nonce"))
-    restored = checkpoints.decode(body, where="here").fold
+    restored = checkpoints.decode_checkpoint(body, where="here").state
     assert plain(restored) == plain(middle)
-    assert plain(folded(ledger[at:], restored)) == plain(folded(ledger))
+    assert plain(state_of(ledger[at:], restored)) == plain(state_of(ledger))
 
 
 @MANY
 @given(ledgers())
-def test_an_instant_has_one_fate(ledger: list[Entry]) -> None:
-    committed, void = set[str](), set[str]()
+def test_instant_has_one_outcome(ledger: list[LedgerEntry]) -> None:
+    committed, aborted = set[str](), set[str]()
     for entry in ledger:
         match entry.fact:
             case Commit(instant, action) if action is not Action.SAVEPOINT:
                 assert instant not in committed
                 committed.add(instant)
-            case Foreign(instant):
+            case ExternalCommit(instant):
                 assert instant not in committed
                 committed.add(instant)
             case Rollback(instant, attempt=None):
-                assert instant not in void
+                assert instant not in aborted
                 assert instant not in committed
-                void.add(instant)
+                aborted.add(instant)
             case _:
                 pass
     ours = {e.fact.instant for e in ledger if isinstance(e.fact, Commit)}
-    kept = {e.fact.instant for e in ledger if isinstance(e.fact, Foreign)}
-    assert not void & (ours - kept)
+    kept = {e.fact.instant for e in ledger if isinstance(e.fact, ExternalCommit)}
+    assert not aborted & (ours - kept)
 
 
 @MANY
 @given(ledgers())
 def test_no_batch_of_an_application_is_committed_twice_or_out_of_order(
-    ledger: list[Entry],
+    ledger: list[LedgerEntry],
 ) -> None:
-    """T15. A savepoint is no write, and its mark is none."""
+    """T15. A savepoint is not a write, and its application transaction does not count."""
     committed: dict[str, list[int]] = {}
     for entry in ledger:
         match entry.fact:
-            case Commit(mark=Mark() as mark, action=action) if action is not Action.SAVEPOINT:
-                committed.setdefault(mark.application, []).append(mark.version)
+            case Commit(app_transaction=AppTransaction() as app_transaction, action=action) if (
+                action is not Action.SAVEPOINT
+            ):
+                committed.setdefault(app_transaction.application, []).append(
+                    app_transaction.version
+                )
             case _:
                 pass
     for versions in committed.values():
@@ -273,18 +279,18 @@ def test_no_batch_of_an_application_is_committed_twice_or_out_of_order(
 
 @MANY
 @given(ledgers())
-def test_no_file_group_is_in_two_pending_plans(ledger: list[Entry]) -> None:
-    fold = Fold()
+def test_no_file_group_is_in_two_pending_plans(ledger: list[LedgerEntry]) -> None:
+    state = LedgerState()
     for entry in ledger:
-        fold = fold.after(entry)
-        targets = [group for plan in fold.plans.values() for group in plan.targets]
+        state = state.after(entry)
+        targets = [group for plan in state.plans.values() for group in plan.targets]
         assert len(targets) == len(set(targets))
 
 
 @MANY
 @given(st.lists(st.integers(0, 400).map(str), max_size=200), st.integers(0, 400).map(str))
-def test_a_grown_set_is_a_set(added: list[str], other: str) -> None:
-    grown, earlier = Grown(), list[tuple[Grown, int]]()
+def test_persistent_set_behaves_like_a_set(added: list[str], other: str) -> None:
+    grown, earlier = PersistentSet(), list[tuple[PersistentSet, int]]()
     for text in added:
         grown = grown.add(text)
         earlier.append((grown, len(grown)))
@@ -294,42 +300,42 @@ def test_a_grown_set_is_a_set(added: list[str], other: str) -> None:
     assert all(len(before) == size for before, size in earlier), "it shares, and never changes"
 
 
-def test_an_entry_that_does_not_say_whether_it_deletes_may_have_deleted() -> None:
+def test_entry_without_a_delete_flag_may_have_deleted() -> None:
     logs = frozenset({("p", "a")})
-    appended = Footprint(Deed.UPSERT, touched=logs, appended=logs)
-    based = Footprint(Deed.UPSERT, touched=logs)
+    appended = Footprint(CommitKind.UPSERT, touched=logs, appended=logs)
+    based = Footprint(CommitKind.UPSERT, touched=logs)
     for footprint in (appended, based):
-        fact = Foreign(format_time(1), Action.DELTA_COMMIT, format_time(2), footprint)
-        body = json.loads(encode(Entry(1, format_time(3), "me", "n", "", 0, fact)))
+        fact = ExternalCommit(format_time(1), Action.DELTA_COMMIT, format_time(2), footprint)
+        body = json.loads(encode(LedgerEntry(1, format_time(3), "me", "n", "", 0, fact)))
         body["footprint"].pop("deletes", None)
         read = decode(json.dumps(body).encode(), where="an entry").fact
-        assert isinstance(read, Foreign)
+        assert isinstance(read, ExternalCommit)
         assert read.footprint.deletes == (footprint is appended)
 
 
 @MANY
 @given(footprints(), footprints())
-def test_what_has_nothing_in_common_never_meets(mine: Footprint, other: Footprint) -> None:
-    """G12, with every partition of the other one renamed."""
+def test_disjoint_writes_never_conflict(mine: Footprint, other: Footprint) -> None:
+    """G12, with every partition of the other write renamed."""
 
-    def away(groups: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def renamed(groups: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         return frozenset((f"far/{partition}", file_id) for partition, file_id in groups)
 
-    services = (Deed.RESTORE, Deed.SAVEPOINT, Deed.CLEAN, Deed.READ_WRITE)
-    if mine.deed in services or other.deed in services or other.everything:
+    services = (CommitKind.RESTORE, CommitKind.SAVEPOINT, CommitKind.CLEAN, CommitKind.READ_WRITE)
+    if mine.commit_kind in services or other.commit_kind in services or other.everything:
         return
     if mine.intents is None:
         return
     moved = Footprint(
-        other.deed,
-        away(other.touched),
-        away(other.appended),
-        away(other.created),
-        away(other.replaced),
+        other.commit_kind,
+        renamed(other.touched),
+        renamed(other.appended),
+        renamed(other.created),
+        renamed(other.replaced),
         frozenset(),
         {f"far/{p}": new for p, new in other.inserts.items()},
         other.nonblocking,
         other.bucketed,
     )
-    past = Past(1, "20260101000000000", "20260101000000001", moved)
-    assert judge(Candidate("20260101000000002", mine), [past]) == Fine()
+    past = CommittedTxn(1, "20260101000000000", "20260101000000001", moved)
+    assert check_conflicts(PendingTxn("20260101000000002", mine), [past]) == NoConflict()

@@ -1,4 +1,4 @@
-"""Hypothesis on the lock's pure parts: codecs accept or say `DataCorrupt`; leases never overlap."""
+"""Hypothesis on the lock's pure parts: codecs accept or raise `DataCorrupt`; leases do not meet."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidelock.base.clock import Now
-from tidelock.base.errors import DataCorrupt
-from tidelock.base.limits import RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, TOKEN_MAX
+from tidelock.core.clock import Now
+from tidelock.core.errors import DataCorrupt
+from tidelock.core.limits import RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, TOKEN_MAX
 from tidelock.lock.lease import Lease
 from tidelock.lock.record import (
-    Counter,
-    Previous,
-    Record,
+    LockRecord,
+    PreviousRecord,
+    TokenCounter,
     decode,
     decode_counter,
     encode,
     encode_counter,
 )
-from tidelock.lock.state import Grant, Phase, Standing, State, standing
+from tidelock.lock.state import Grant, LockClientState, Phase, Standing, standing
 
 MANY = settings(max_examples=2_000)
 
@@ -32,9 +32,9 @@ MANY = settings(max_examples=2_000)
 texts = st.text(st.characters(codec="utf-8"), max_size=RECORD_TEXT_BYTES_MAX // 4)
 nonces = texts.filter(bool)
 wholes = st.integers(0, TOKEN_MAX)
-previous = st.builds(Previous, owner=texts, nonce=texts, token=wholes, expired=st.booleans())
+previous = st.builds(PreviousRecord, owner=texts, nonce=texts, token=wholes, expired=st.booleans())
 our_records = st.builds(
-    Record,
+    LockRecord,
     expired=st.booleans(),
     valid_until_epoch_ms=wholes,
     owner=texts,
@@ -43,7 +43,9 @@ our_records = st.builds(
     nonce=nonces,
     previous=st.none() | previous,
 )
-java_records = st.builds(Record, expired=st.booleans(), valid_until_epoch_ms=wholes, owner=texts)
+java_records = st.builds(
+    LockRecord, expired=st.booleans(), valid_until_epoch_ms=wholes, owner=texts
+)
 records = our_records | java_records
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -58,8 +60,8 @@ almost_records = st.fixed_dictionaries(
 )
 
 
-def decoded(body: bytes) -> Record | None:
-    """Return the record, or None for the one error that is allowed."""
+def decoded(body: bytes) -> LockRecord | None:
+    """Return the record, or None after the one permitted error."""
     try:
         return decode(body)
     except DataCorrupt:
@@ -71,13 +73,13 @@ def decoded(body: bytes) -> Record | None:
 
 @MANY
 @given(records)
-def test_every_record_comes_back_as_it_was_written(record: Record) -> None:
+def test_every_record_round_trips(record: LockRecord) -> None:
     assert decode(encode(record)) == record
 
 
 @given(wholes, nonces)
-def test_every_counter_comes_back_as_it_was_written(ceiling: int, nonce: str) -> None:
-    counter = Counter(ceiling, nonce)
+def test_every_counter_round_trips(ceiling: int, nonce: str) -> None:
+    counter = TokenCounter(ceiling, nonce)
     assert decode_counter(encode_counter(counter)) == counter
 
 
@@ -93,7 +95,8 @@ def test_every_counter_comes_back_as_it_was_written(ceiling: int, nonce: str) ->
 @example(b'{"expired":false,"validUntil":1e400000000,"owner":"o"}')
 @example(b'{"length":104857600')
 def test_any_bytes_are_a_record_or_data_corrupt(body: bytes) -> None:
-    decoded(body)
+    record = decoded(body)
+    assert record is None or isinstance(record, LockRecord)
     with suppress(DataCorrupt):
         decode_counter(body)
 
@@ -109,7 +112,7 @@ def test_any_json_is_a_record_or_data_corrupt(fields: dict[str, object]) -> None
 
 
 @given(records, st.data())
-def test_a_record_cut_anywhere_is_data_corrupt(record: Record, data: st.DataObject) -> None:
+def test_record_truncated_anywhere_is_data_corrupt(record: LockRecord, data: st.DataObject) -> None:
     body = encode(record)
     cut = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(DataCorrupt):
@@ -117,16 +120,17 @@ def test_a_record_cut_anywhere_is_data_corrupt(record: Record, data: st.DataObje
 
 
 @given(records, st.data())
-def test_a_record_with_one_byte_changed_never_raises_anything_else(
-    record: Record, data: st.DataObject
+def test_record_with_one_byte_changed_never_raises_another_error(
+    record: LockRecord, data: st.DataObject
 ) -> None:
     body = bytearray(encode(record))
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    decoded(bytes(body))
+    record_read = decoded(bytes(body))
+    assert record_read is None or isinstance(record_read, LockRecord)
 
 
 @given(java_records, st.dictionaries(st.text().filter(lambda n: n not in FIELDS), json_values))
-def test_fields_that_nobody_knows_change_nothing(record: Record, extra: dict[str, object]) -> None:
+def test_unknown_fields_change_nothing(record: LockRecord, extra: dict[str, object]) -> None:
     fields = {**extra, **json.loads(encode(record))}
     body = json.dumps(fields).encode()
     if len(body) <= RECORD_BYTES_MAX:
@@ -134,36 +138,36 @@ def test_fields_that_nobody_knows_change_nothing(record: Record, extra: dict[str
 
 
 @given(st.integers(RECORD_BYTES_MAX + 1, RECORD_BYTES_MAX * 4))
-def test_what_is_too_large_is_not_even_parsed(size: int) -> None:
+def test_oversized_input_is_not_parsed(size: int) -> None:
     body = b'{"expired":true,"expired":true' + b" " * size
     with pytest.raises(DataCorrupt, match="larger than"):
         decode(body)
 
 
-# Six bytes of JSON for each byte of text: the longest that a record can become.
+# Six bytes of JSON for each byte of text: the longest possible record.
 LONGEST = "\x01" * RECORD_TEXT_BYTES_MAX
 
 
 @MANY
 @example(
-    Record(
+    LockRecord(
         expired=False,
         valid_until_epoch_ms=TOKEN_MAX,
         owner=LONGEST,
         token=TOKEN_MAX,
         token_ceiling=TOKEN_MAX,
         nonce="n:1",
-        previous=Previous(LONGEST, LONGEST, TOKEN_MAX, expired=False),
+        previous=PreviousRecord(LONGEST, LONGEST, TOKEN_MAX, expired=False),
     )
 )
 @given(st.one_of(records, almost_records.map(lambda f: decoded(json.dumps(f).encode()))))
-def test_whatever_can_be_read_can_be_replaced_by_something_that_can_be_read(
-    found: Record | None,
+def test_any_readable_record_can_be_replaced_by_a_readable_one(
+    found: LockRecord | None,
 ) -> None:
-    # P4: the next record speaks of this one. It must not become unreadable by what it repeats.
+    # P4: the next record repeats parts of this one. It must not become unreadable by them.
     if found is None:
         return
-    taken = Record(
+    taken = LockRecord(
         expired=False,
         valid_until_epoch_ms=TOKEN_MAX,
         owner="0" * 36,
@@ -196,16 +200,16 @@ instants = st.integers(0, 10**13)
 
 @MANY
 @given(leases(), st.data(), instants, instants)
-def test_a_holder_ends_before_any_taker_within_the_drift_may_start(
+def test_holder_ends_before_any_taker_within_the_drift_may_start(
     lease: Lease, data: st.DataObject, sent_ms: int, boot_ms: int
 ) -> None:
-    # One real time; a wall clock is off by half the drift at most, either way, for each of the two.
+    # One real time; each of the two wall clocks is off by at most half the drift.
     half = lease.drift_ms // 2
     holder_off = data.draw(st.integers(-half, half))
     taker_off = data.draw(st.integers(-half, half))
     epoch = 10**12
     sent = Now(boot_ms, epoch + sent_ms + holder_off)
-    record = Record(
+    record = LockRecord(
         expired=False, valid_until_epoch_ms=lease.valid_until_epoch_ms(sent), owner="holder"
     )
     ends_ms = sent_ms + lease.deadline_monotonic_ms(sent) - boot_ms
@@ -216,24 +220,24 @@ def test_a_holder_ends_before_any_taker_within_the_drift_may_start(
 
 
 @given(leases(), instants, st.integers(0, 10**9))
-def test_a_later_sending_never_ends_earlier(lease: Lease, boot_ms: int, later_ms: int) -> None:
+def test_later_request_never_ends_earlier(lease: Lease, boot_ms: int, later_ms: int) -> None:
     first = lease.deadline_monotonic_ms(Now(boot_ms, 0))
     assert lease.deadline_monotonic_ms(Now(boot_ms + later_ms, 0)) == first + later_ms
 
 
 @given(leases(), instants, instants, instants)
-def test_a_jump_of_the_wall_clock_moves_no_deadline(
+def test_wall_clock_jump_moves_no_deadline(
     lease: Lease, boot_ms: int, wall_ms: int, jumped_ms: int
 ) -> None:
-    # L14: neither what was sent nor what is asked later depends on the holder's wall clock.
+    # L14: neither the request nor later checks depend on the holder's wall clock.
     deadline = lease.deadline_monotonic_ms(Now(boot_ms, wall_ms))
     assert deadline == lease.deadline_monotonic_ms(Now(boot_ms, jumped_ms))
-    record = Record(expired=False, valid_until_epoch_ms=wall_ms, owner="o", nonce="o:1")
-    state = State("o", lease, phase=Phase.HOLDING, grant=Grant("v", record, deadline))
+    record = LockRecord(expired=False, valid_until_epoch_ms=wall_ms, owner="o", nonce="o:1")
+    state = LockClientState("o", lease, phase=Phase.HOLDING, grant=Grant("v", record, deadline))
     assert standing(state, Now(deadline - 1, jumped_ms)) is Standing.HELD
     assert standing(state, Now(deadline, jumped_ms)) is Standing.LOST
 
 
 @given(leases())
-def test_a_holder_has_time_for_five_renewals_even_in_the_shortest_lease(lease: Lease) -> None:
+def test_holder_has_time_for_five_renewals_even_in_the_shortest_lease(lease: Lease) -> None:
     assert lease.deadline_monotonic_ms(Now(0, 0)) > 5 * lease.renew_ms

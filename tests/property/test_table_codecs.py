@@ -1,4 +1,4 @@
-"""Hypothesis on the table format: what goes in comes out, and damage says `DataCorrupt`."""
+"""Hypothesis on the table format: values round-trip, and damage raises `DataCorrupt`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.table.metadatatable.building import SCHEMA_JSON, hfile
-from tidelock.base.errors import DataCorrupt, InvalidInput, Unsupported
-from tidelock.table.index.bloom import BloomFilter, Shape, decode_filter, encode_filter
-from tidelock.table.index.bucket import bucket_ids, key_parts, string_hashes
-from tidelock.table.keys import KeyRule, record_keys
-from tidelock.table.logfile.block import Block, BlockType, encode_block
-from tidelock.table.logfile.content import (
-    Delete,
+from tests.unit.hudi.metadata_table.metadata_builder import SCHEMA_JSON, hfile
+from tests.unit.hudi.table_builder import encode_records
+from tidelock.core.errors import DataCorrupt, InvalidInput, Unsupported
+from tidelock.hudi.avro_records import decode_rows, encode_rows
+from tidelock.hudi.bloom_filter import BloomFilter, BloomShape, decode_filter, encode_filter
+from tidelock.hudi.bucket_index import bucket_ids, key_parts, string_hashes
+from tidelock.hudi.hfile import TRAILER_BYTES, Codec, open_hfile
+from tidelock.hudi.keys import KeyRule, record_keys
+from tidelock.hudi.log_blocks import (
+    Block,
+    BlockType,
+    CorruptBlock,
+    DeleteRecord,
     Ordering,
+    blocks_to_merge,
     decode_deletes,
     decode_parquet,
     decode_records,
+    encode_block,
     encode_deletes,
     encode_parquet,
-    encode_records,
+    parse_log,
 )
-from tidelock.table.logfile.reader import CorruptBlock, blocks_of
-from tidelock.table.logfile.selection import counting
-from tidelock.table.metadatatable.files import decode_record
-from tidelock.table.metadatatable.hfile import TRAILER_BYTES, Codec, open_hfile
-from tidelock.table.properties import KeyGenerator
-from tidelock.table.schema.avro import (
+from tidelock.hudi.metadata_table import decode_record
+from tidelock.hudi.properties import KeyGenerator
+from tidelock.hudi.schema import (
     arrow_schema,
     avro_schema,
+    conform,
+    evolve,
     parse_schema,
     render_schema,
-    storable,
+    stored_schema,
 )
-from tidelock.table.schema.evolution import conformed, evolved
-from tidelock.table.schema.rows import decode_rows, encode_rows
 
 MANY = settings(max_examples=200)
 
@@ -83,7 +87,7 @@ INTEGERS = {pa.int32(): 31, pa.int64(): 63, pa.date32(): 20, pa.timestamp("us", 
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return a strategy for the values of a type, with null among them."""
+    """Return a strategy for the values of a type, including null."""
     return st.none() | _values(kind)
 
 
@@ -115,7 +119,7 @@ def _values(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    """Draw a schema, and rows of it."""
+    """Draw a schema and rows."""
     schema = draw(schemas)
     row = st.fixed_dictionaries({field.name: values(field.type) for field in schema})
     return pa.Table.from_pylist(draw(st.lists(row, max_size=4)), schema=schema)
@@ -123,17 +127,17 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 @MANY
 @given(schemas)
-def test_a_schema_comes_back_from_avro(schema: pa.Schema) -> None:
+def test_schema_round_trips_through_avro(schema: pa.Schema) -> None:
     text = render_schema(avro_schema(schema, table="t"))
     found = arrow_schema(parse_schema(text, where="t"), where="t")
     assert found.equals(schema)
     assert render_schema(avro_schema(found, table="t")) == text
-    assert storable(schema, table="t").equals(schema)
+    assert stored_schema(schema, table="t").equals(schema)
 
 
 @MANY
 @given(tables(), st.integers(0, 4))
-def test_rows_come_back_from_avro(table: pa.Table, start: int) -> None:
+def test_rows_round_trip_through_avro(table: pa.Table, start: int) -> None:
     schema = avro_schema(table.schema, table="t")
     part = table.slice(start)
     records = decode_records(encode_records(encode_rows(part, schema, where="t")), where="t")
@@ -143,21 +147,21 @@ def test_rows_come_back_from_avro(table: pa.Table, start: int) -> None:
 
 
 @given(tables())
-def test_rows_come_back_from_a_parquet_block(table: pa.Table) -> None:
-    found = conformed(decode_parquet(encode_parquet(table), where="t"), table.schema, where="t")
+def test_rows_round_trip_through_a_parquet_block(table: pa.Table) -> None:
+    found = conform(decode_parquet(encode_parquet(table), where="t"), table.schema, where="t")
     assert found.equals(table.combine_chunks())
 
 
 @MANY
 @given(tables(), schemas)
-def test_a_schema_that_grew_reads_the_rows_from_before(table: pa.Table, other: pa.Schema) -> None:
+def test_evolved_schema_reads_earlier_rows(table: pa.Table, other: pa.Schema) -> None:
     try:
-        grown = evolved(table.schema, other)
+        grown = evolve(table.schema, other)
     except InvalidInput:
         return
-    assert evolved(grown, other).equals(grown)
-    assert evolved(grown, table.schema).equals(grown)
-    found = conformed(table, grown, where="t")
+    assert evolve(grown, other).equals(grown)
+    assert evolve(grown, table.schema).equals(grown)
+    found = conform(table, grown, where="t")
     found.validate(full=True)
     assert found.num_rows == table.num_rows
     assert found.schema.types == grown.types
@@ -177,7 +181,7 @@ blocks = st.builds(
 
 
 def same(found: Block | CorruptBlock, block: Block) -> bool:
-    """Tell whether a block was found as it was, order of headers included."""
+    """Return whether a block is unchanged, order of headers included."""
     return (
         isinstance(found, Block)
         and (found.type, bytes(found.content)) == (block.type, block.content)
@@ -188,9 +192,9 @@ def same(found: Block | CorruptBlock, block: Block) -> bool:
 
 @MANY
 @given(st.lists(blocks, max_size=4))
-def test_blocks_come_back_and_encode_to_the_same_bytes(given_blocks: list[Block]) -> None:
+def test_blocks_round_trip_to_the_same_bytes(given_blocks: list[Block]) -> None:
     data = b"".join(encode_block(block) for block in given_blocks)
-    found = list(blocks_of(data, where="t"))
+    found = list(parse_log(data, where="t"))
     assert len(found) == len(given_blocks)
     assert all(same(a, b) for a, b in zip(found, given_blocks, strict=True))
     assert b"".join(encode_block(b) for b in found if isinstance(b, Block)) == data
@@ -198,11 +202,13 @@ def test_blocks_come_back_and_encode_to_the_same_bytes(given_blocks: list[Block]
 
 @MANY
 @given(st.lists(blocks, min_size=1, max_size=4), st.data())
-def test_blocks_around_a_torn_one_are_found(given_blocks: list[Block], data: st.DataObject) -> None:
+def test_blocks_around_a_truncated_one_are_found(
+    given_blocks: list[Block], data: st.DataObject
+) -> None:
     torn = data.draw(st.integers(0, len(given_blocks) - 1))
     parts = [encode_block(block) for block in given_blocks]
     parts[torn] = parts[torn][: data.draw(st.integers(6, len(parts[torn]) - 1))]
-    found = list(blocks_of(b"".join(parts), where="t"))
+    found = list(parse_log(b"".join(parts), where="t"))
     assert len(found) == len(given_blocks)
     for number, (block, expected) in enumerate(zip(found, given_blocks, strict=True)):
         assert isinstance(block, CorruptBlock) if number == torn else same(block, expected)
@@ -210,7 +216,7 @@ def test_blocks_around_a_torn_one_are_found(given_blocks: list[Block], data: st.
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Draw the bytes of a log file with some of them changed, or bytes of any kind."""
+    """Draw the bytes of a log file with some of them changed, or arbitrary bytes."""
     body = bytearray(b"".join(map(encode_block, draw(st.lists(blocks, max_size=3)))))
     for _ in range(draw(st.integers(0, 4))):
         if body:
@@ -222,9 +228,10 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(damaged())
 def test_any_bytes_are_blocks_or_corrupt(data: bytes) -> None:
     with suppress(DataCorrupt):
-        found = list(blocks_of(data, where="t"))
+        found = list(parse_log(data, where="t"))
+        assert len(found) <= len(data)
         with suppress(Unsupported):
-            counting([b for b in found if isinstance(b, Block)], as_of=None, where="t")
+            blocks_to_merge([b for b in found if isinstance(b, Block)], as_of=None, where="t")
 
 
 # --- contents -------------------------------------------------------------------------------------
@@ -239,12 +246,12 @@ orderings = st.none() | st.one_of(
     st.builds(Ordering, st.just("Date"), st.integers(-(10**6), 10**6)),
     st.builds(Ordering, st.just("TimestampMicros"), st.integers(-(2**60), 2**60)),
 )
-deletes = st.lists(st.builds(Delete, texts, st.none() | texts, orderings), max_size=5)
+deletes = st.lists(st.builds(DeleteRecord, texts, st.none() | texts, orderings), max_size=5)
 
 
 @MANY
 @given(deletes)
-def test_deletes_come_back(given_deletes: list[Delete]) -> None:
+def test_deletes_round_trip(given_deletes: list[DeleteRecord]) -> None:
     assert decode_deletes(encode_deletes(given_deletes), where="t") == given_deletes
 
 
@@ -266,22 +273,21 @@ DECODERS: list[Callable[[bytes], object]] = [
     st.sampled_from(DECODERS),
     st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: b"\0\0\0\3\0\0\0\1" + tail),
 )
-def test_any_bytes_are_a_content_or_corrupt(
-    decoder: Callable[[bytes], object], body: bytes
-) -> None:
+def test_any_bytes_are_content_or_corrupt(decoder: Callable[[bytes], object], body: bytes) -> None:
     with suppress(DataCorrupt):
-        decoder(body)
+        assert decoder(body) is not None
 
 
 @MANY
 @given(deletes, st.data())
-def test_a_damaged_delete_block_is_deletes_or_corrupt(
-    given_deletes: list[Delete], data: st.DataObject
+def test_damaged_delete_block_is_decoded_or_corrupt(
+    given_deletes: list[DeleteRecord], data: st.DataObject
 ) -> None:
     body = bytearray(encode_deletes(given_deletes))
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(DataCorrupt):
-        decode_deletes(bytes(body), where="t")
+        found = decode_deletes(bytes(body), where="t")
+        assert all(isinstance(each, DeleteRecord) for each in found)
 
 
 # --- HFiles ---------------------------------------------------------------------------------------
@@ -293,35 +299,33 @@ hfile_entries = st.dictionaries(texts, st.binary(max_size=40), max_size=12).map(
 
 @MANY
 @given(hfile_entries, st.sampled_from(Codec), st.integers(1, 5))
-def test_entries_of_an_hfile_come_back(
-    entries: dict[str, bytes], codec: Codec, per_block: int
-) -> None:
+def test_hfile_entries_round_trip(entries: dict[str, bytes], codec: Codec, per_block: int) -> None:
     file = open_hfile(hfile(entries, codec=codec, per_block=per_block), where="t")
     assert {key.decode(): bytes(value) for key, value in file.entries()} == entries
 
 
 @MANY
 @given(hfile_entries, st.sampled_from(Codec), st.data())
-def test_a_damaged_hfile_is_read_or_corrupt(
+def test_damaged_hfile_is_read_or_corrupt(
     entries: dict[str, bytes], codec: Codec, data: st.DataObject
 ) -> None:
     body = bytearray(hfile(entries, codec=codec))
-    # The rest of the trailer is padding, but for the version at its end.
-    places = st.integers(0, len(body) - TRAILER_BYTES + 40) | st.integers(
+    # The rest of the trailer is padding, except for the version at its end.
+    offsets = st.integers(0, len(body) - TRAILER_BYTES + 40) | st.integers(
         len(body) - 4, len(body) - 1
     )
     for _ in range(data.draw(st.integers(1, 4))):
-        body[data.draw(places)] = data.draw(st.integers(0, 255))
+        body[data.draw(offsets)] = data.draw(st.integers(0, 255))
     with suppress(DataCorrupt, Unsupported):
-        for _ in open_hfile(bytes(body), where="t").entries():
-            pass
+        found = list(open_hfile(bytes(body), where="t").entries())
+        assert len(found) <= len(body)
 
 
 # --- hashes ---------------------------------------------------------------------------------------
 
 
 def java_hash(text: str) -> int:
-    """Return Java's String.hashCode, one code unit after the other."""
+    """Return Java's String.hashCode, one code unit at a time."""
     value, units = 0, text.encode("utf-16-be")
     for at in range(0, len(units), 2):
         value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFF_FFFF
@@ -344,7 +348,7 @@ def test_every_key_has_a_bucket(strings: list[str], buckets: int) -> None:
 
 @MANY
 @given(st.lists(st.tuples(st.none() | texts, st.integers()), min_size=1, max_size=5))
-def test_a_composite_key_is_taken_apart_into_its_values(
+def test_composite_key_is_split_into_its_values(
     pairs: list[tuple[str | None, int]],
 ) -> None:
     plain = [
@@ -365,10 +369,10 @@ def test_a_composite_key_is_taken_apart_into_its_values(
         assert key_parts(key, rule.keys) == [text, str(number)]
 
 
-@pytest.mark.parametrize("shape", [Shape.of(10, 0.01), Shape.of(3, 0.3)])
+@pytest.mark.parametrize("shape", [BloomShape.of(10, 0.01), BloomShape.of(3, 0.3)])
 @given(keys=st.lists(texts, max_size=40), portion=st.integers(1, 9))
-def test_a_bloom_filter_finds_every_key_and_comes_back(
-    shape: Shape, keys: list[str], portion: int
+def test_bloom_filter_finds_every_key_and_round_trips(
+    shape: BloomShape, keys: list[str], portion: int
 ) -> None:
     bloom = BloomFilter(shape, entries_max=12)
     for start in range(0, len(keys), portion):

@@ -1,4 +1,4 @@
-"""Any sequence of writes leaves what a dictionary would hold, on every kind of table."""
+"""Any sequence of writes has the same result as on a dictionary, on every kind of table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelock as tl
-from tests.unit.operation.model import INDEXES, LAYOUTS, TYPES, Model, Row, held, made, row
-from tidelock.base.errors import InvalidInput
+from tests.unit.operations.model import (
+    INDEXES,
+    LAYOUTS,
+    TYPES,
+    Model,
+    Row,
+    create_table,
+    row,
+    stored_rows,
+)
+from tidelock.core.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -23,9 +32,9 @@ class Kind:
     fills_small: bool
 
     def made(self) -> tl.Table:
-        """Return a new one."""
+        """Return a new table."""
         options = {} if self.fills_small else {"hoodie.parquet.small.file.limit": 0}
-        return made(
+        return create_table(
             self.type,
             self.partition_by,
             index=self.index,
@@ -49,7 +58,7 @@ writes = st.tuples(verbs, st.lists(st.integers(0, 12), min_size=1, max_size=8))
 
 
 def do(table: tl.Table, model: Model, verb: str, batch: list[Row]) -> None:
-    """Do the same to both."""
+    """Apply the same write to both."""
     ids, regions = [item["id"] for item in batch], {item["region"] for item in batch}
     single = list({item["id"]: item for item in batch}.values())
     match verb:
@@ -80,12 +89,10 @@ def do(table: tl.Table, model: Model, verb: str, batch: list[Row]) -> None:
 
 @settings(max_examples=40)
 @given(kind=kinds, history=st.lists(writes, max_size=6))
-def test_a_table_holds_what_a_dictionary_would(
-    kind: Kind, history: list[tuple[str, list[int]]]
-) -> None:
+def test_table_equals_a_dictionary(kind: Kind, history: list[tuple[str, list[int]]]) -> None:
     table, model = kind.made(), Model(kind.partition_by, kind.ordering)
     for ts, (verb, numbers) in enumerate(history, start=1):
-        # Event time runs backwards within a batch, so order of arrival and of time differ.
+        # Event time decreases within a batch, so arrival order and event-time order differ.
         batch = [row(number, ts * 100 - i) for i, number in enumerate(numbers)]
         do(table, model, verb, batch)
-        assert held(table) == model.rows()
+        assert stored_rows(table) == model.rows()

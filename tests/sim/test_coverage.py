@@ -1,4 +1,4 @@
-"""The simulator goes everywhere the machine can go."""
+"""The simulator covers every transition of the machine."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import Counter
 
 import pytest
 
+from testkit.sim.campaign import Campaign, run_part
+from testkit.sim.plan import Clocks, Fault, draw
 from tidelock.lock import events as e
 from tidelock.lock import machine, session
-from tidelock.lock.state import Phase, State, Step
-from tidelock.testing.sim.campaign import Campaign, run_part
-from tidelock.testing.sim.plan import Clocks, Fault, draw
+from tidelock.lock.state import LockClientState, Phase, Step
 
 
-def test_every_row_of_the_table_that_does_something_is_reached(
+def test_every_row_of_the_table_with_a_handler_is_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reached: Counter[tuple[Phase, type[e.Event]]] = Counter()
 
-    def counting(state: State, event: e.Event) -> Step:
+    def counting(state: LockClientState, event: e.Event) -> Step:
         reached[state.phase, type(event)] += 1
         return machine.step(state, event)
 
@@ -32,7 +32,7 @@ def test_every_row_of_the_table_that_does_something_is_reached(
     assert not missed
 
 
-def test_swarms_differ() -> None:
+def test_schedules_enable_different_faults() -> None:
     plans = [draw(seed, Clocks.PROMISED)[0] for seed in range(200)]
     assert len({plan.faults for plan in plans}) > 150
     assert {plan.clients for plan in plans} == {2, 3, 4, 5, 6, 8}

@@ -1,33 +1,33 @@
-"""The same seed tells the same story, in this process and in any other."""
+"""The same seed gives the same trace, in this process and in any other."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tidelock.testing.sim.cli import main
-from tidelock.testing.sim.plan import Clocks
-from tidelock.testing.sim.schedule import run_schedule
+from testkit.sim.cli import main
+from testkit.sim.plan import Clocks
+from testkit.sim.schedule import run_schedule
+from tests.simulation import (
+    check_trace_has_no_effect,
+    check_traces_differ,
+    hash_in_new_process,
+)
 
 SEEDS = range(900, 925)
-_PRINT_HASH = """
-from tests.sim.test_determinism import hash_of_traces
-print(hash_of_traces())
-"""
 
 
 def hash_of_traces() -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for seed in SEEDS:
         trace: list[str] = []
         outcome = run_schedule(seed, Clocks.WILD if seed % 5 == 0 else Clocks.PROMISED, trace)
-        told.update("\n".join(trace).encode())
-        told.update(repr(sorted((f.name, at, n) for (f, at), n in outcome.fired.items())).encode())
-    return told.hexdigest()
+        digest.update("\n".join(trace).encode())
+        digest.update(
+            repr(sorted((f.name, at, n) for (f, at), n in outcome.fired.items())).encode()
+        )
+    return digest.hexdigest()
 
 
 def test_a_seed_repeats_itself() -> None:
@@ -36,42 +36,29 @@ def test_a_seed_repeats_itself() -> None:
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_a_seed_repeats_itself_in_another_process(hash_seed: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PRINT_HASH],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
+    assert (
+        hash_in_new_process("tests.sim.test_determinism", hash_seed=hash_seed) == hash_of_traces()
     )
-    assert done.stdout.strip() == hash_of_traces()
 
 
 def test_the_trace_changes_nothing() -> None:
-    for seed in SEEDS:
-        plain, traced = run_schedule(seed), run_schedule(seed, trace=[])
-        assert plain == traced
+    check_trace_has_no_effect(SEEDS, run_schedule)
 
 
-def test_different_seeds_tell_different_stories() -> None:
-    stories = set()
-    for seed in SEEDS:
-        trace: list[str] = []
-        run_schedule(seed, trace=trace)
-        stories.add("\n".join(trace[1:]))
-    assert len(stories) == len(SEEDS)
+def test_different_seeds_have_different_traces() -> None:
+    check_traces_differ(SEEDS, run_schedule)
 
 
 def test_replaying_a_seed_prints_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "901"]) == 0
-    told = capsys.readouterr().out
-    assert "WriteRecord" in told
-    assert "Granted" in told
+    output = capsys.readouterr().out
+    assert "WriteRecord" in output
+    assert "Granted" in output
 
 
 def test_many_schedules_end_with_a_table_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--schedules", "40", "--start", "17", "--processes", "1"]) == 0
-    told = capsys.readouterr().out
-    assert "F5 genuine 412" in told
-    assert "40 schedules" in told
-    assert "0 failures" in told
+    output = capsys.readouterr().out
+    assert "F5 genuine 412" in output
+    assert "40 schedules" in output
+    assert "0 failures" in output

@@ -1,4 +1,4 @@
-"""The gate: 50,000 schedules, nothing broken, and every fault seen to strike.
+"""50,000 schedules without a violation, in which every fault occurs.
 
 A failure names the command that replays it. Chunks let several workers share the seeds.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidelock.testing.sim.campaign import Campaign, run_part
-from tidelock.testing.sim.plan import Clocks, Fault
-from tidelock.testing.sim.schedule import run_schedule
+from testkit.sim.campaign import Campaign, run_part
+from testkit.sim.plan import Clocks, Fault
+from testkit.sim.schedule import run_schedule
 
 SCHEDULES = 50_000
 CHUNK = 5_000
@@ -17,22 +17,22 @@ CHUNK = 5_000
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("start", range(0, SCHEDULES, CHUNK))
-def test_every_promise_holds_and_every_fault_strikes(start: int) -> None:
-    tally = run_part(Campaign(start, CHUNK))
-    print(tally.table())
-    print(tally.summary())
-    assert not tally.failures, "\n" + "\n".join(tally.failures)
-    assert not [fault.value for fault in Fault if not tally.count(fault)]
-    assert tally.events > 250 * CHUNK
+def test_every_guarantee_holds_and_every_fault_occurs(start: int) -> None:
+    result = run_part(Campaign(start, CHUNK))
+    print(result.table())
+    print(result.summary())
+    assert not result.failures, "\n" + "\n".join(result.failures)
+    assert not [fault.value for fault in Fault if not result.count(fault)]
+    assert result.events > 250 * CHUNK
 
 
 def test_without_fencing_updates_are_lost() -> None:
-    """The canary: a simulator under which an unfenced register loses nothing is too kind."""
+    """The canary: if an unfenced register loses no update, the simulator has too few faults."""
     lost = [seed for seed in range(100) if run_schedule(seed, Clocks.PROMISED).canary_lost]
     assert lost
 
 
-def test_a_tally_of_parts_is_the_tally_of_the_whole() -> None:
+def test_results_of_parts_add_up_to_the_result_of_the_whole() -> None:
     whole = run_part(Campaign(40, 20))
     parts = run_part(Campaign(40, 7))
     parts.add(run_part(Campaign(47, 13)))

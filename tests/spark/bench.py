@@ -1,4 +1,4 @@
-"""Engines at work without transactions: rows prepared, tagged, planned and written by hand."""
+"""Runs the engines without transactions: prepares, tags, plans and writes rows directly."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tidelock.engine.contract import TagRule, WriteEngine, WritePlan
-from tidelock.engine.local_write import LocalWriter
-from tidelock.engine.spark.write import SparkWriter
-from tidelock.kernel.context import WriteContext
-from tidelock.kernel.lookup import BucketRule, IndexKind
-from tidelock.kernel.merge import MergeRule
-from tidelock.kernel.prepare import PrepareRule
-from tidelock.kernel.read import read_slice
-from tidelock.kernel.results import FileResult
-from tidelock.operation.plan import Capacity, Shape, plan_bulk, plan_write
-from tidelock.store.address import StoreAddress
-from tidelock.table.filegroup.slice import BaseFile, FileSlice
-from tidelock.table.keys import KeyRule
-from tidelock.table.naming import data_file
-from tidelock.table.properties import KeyGenerator, MergeMode
-from tidelock.table.schema.avro import avro_schema, render_schema
-from tidelock.table.schema.meta import RECORD_KEY, with_meta
+from testkit.slices import read_slice
+from tidelock.execution.engine import PrepareRule, TagRule, WriteEngine
+from tidelock.execution.filegroup.context import FileResult, WriteContext
+from tidelock.execution.filegroup.key_lookup import BucketRule, IndexKind
+from tidelock.execution.filegroup.merge import MergeRule
+from tidelock.execution.local.write import LocalWriter
+from tidelock.execution.spark.write import SparkWriter
+from tidelock.execution.write_plan import WritePlan
+from tidelock.hudi.file_groups import BaseFile, FileSlice, data_file
+from tidelock.hudi.keys import KeyRule
+from tidelock.hudi.properties import KeyGenerator, MergeMode
+from tidelock.hudi.schema import RECORD_KEY, avro_schema, render_schema, with_meta
+from tidelock.operations.planner import Capacity, TableShape, plan_bulk, plan_write
+from tidelock.storage.uri import StoreAddress
 
 SCHEMA = pa.schema(
     [
@@ -60,7 +57,7 @@ def rows(ids: Iterable[int], version: int = 1, days: int = 2) -> pa.Table:
 
 @dataclass
 class Bench:
-    """A table without a timeline: what was written last of a file group counts."""
+    """A table without a timeline: the last file of each file group is current."""
 
     folder: Path
     index: str = "SIMPLE"
@@ -82,7 +79,7 @@ class Bench:
         return SparkWriter(self.spark, self.address, **self.limits)
 
     def data(self, table: object) -> object:
-        """Return rows as the engine takes them."""
+        """Return rows in the form that the engine accepts."""
         if self.spark is None or not isinstance(table, pa.Table):
             return table
         # One partition: the order of rows decides between equal event times.
@@ -94,11 +91,11 @@ class Bench:
         return WriteContext(instant, 0, with_meta(SCHEMA), text, MERGE, markers=False)
 
     def upsert(self, table: object) -> tuple[FileResult, ...]:
-        """Write rows by their keys."""
+        """Upsert rows by key."""
         return self.write(table, dedupe=True)
 
     def bulk(self, table: object, **options: Any) -> tuple[FileResult, ...]:
-        """Add rows as they are."""
+        """Insert rows."""
         return self.write(table, dedupe=False, bulk=True, **options)
 
     def write(
@@ -121,13 +118,13 @@ class Bench:
         bucket = BucketRule(3, (), ("id",)) if kind is IndexKind.BUCKET else None
         deletes = None if bulk else "_hoodie_is_deleted"
         pieces = tuple(self.slices[key] for key in sorted(self.slices))
-        return TagRule(kind, pieces, bucket, deletes_by=deletes)
+        return TagRule(kind, pieces, bucket, delete_column=deletes)
 
     def plan(self, profile: Any, *, bulk: bool, **options: Any) -> WritePlan:
         capacity = Capacity(1 << 20, 1 << 16, 1000, 15)
         if bulk:
             return plan_bulk(profile, capacity, self.name, **options)
-        return plan_write(profile, self.slices, Shape(), capacity, self.name)
+        return plan_write(profile, self.slices, TableShape(), capacity, self.name)
 
     def name(self) -> str:
         return f"00000000-0000-0000-0000-{next(self.names):012}"

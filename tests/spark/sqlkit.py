@@ -1,4 +1,4 @@
-"""What tests of SQL share: tables with names of their own, and rows to compare."""
+"""Helpers for SQL tests: tables with unique names, and rows to compare."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _NUMBERS = count()
 
 @dataclass
 class Sql:
-    """A session's SQL, and the tables that a test makes with it."""
+    """The SQL of a session, and the tables that a test creates with it."""
 
     spark: SparkSession
     folder: Path
     made: list[str] = field(default_factory=list)
 
     def __call__(self, text: str, args: Any = None) -> list[tuple[Any, ...]]:
-        """Carry out a statement; return its rows."""
+        """Run a statement; return its rows."""
         return [tuple(row) for row in tl.sql(self.spark, text, args).collect()]
 
     def done(self, text: str) -> dict[str, Any]:
-        """Carry out a statement that changes a table; return what it reports."""
+        """Run a statement that changes a table; return its report."""
         (row,) = tl.sql(self.spark, text).collect()
         return dict(row.asDict())
 
     def rows(self, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """Return the rows of a table, sorted as text, nulls and all."""
+        """Return the rows of a table, sorted as text."""
         return sorted(self(f"SELECT {columns} FROM {table}"), key=repr)
 
     def table(self, columns: str, *, partitioned: str = "", **properties: str) -> str:
-        """Make a table below the test's own folder, and return its name."""
+        """Create a table in the test's folder, and return its name."""
         name = f"t{next(_NUMBERS)}"
         self.made.append(name)
-        said = {"primaryKey": "id", **properties}
-        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in said.items())
+        table_properties = {"primaryKey": "id", **properties}
+        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties.items())
         by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
         self(
             f"CREATE TABLE {name} ({columns}) USING tidelock {by}"
@@ -51,13 +51,13 @@ class Sql:
         return name
 
     def uri(self, table: str) -> str:
-        """Return where a table lies."""
+        """Return the location of a table."""
         return str(self.folder / table)
 
 
 @contextmanager
 def sql_in(spark: SparkSession, folder: Path) -> Iterator[Sql]:
-    """Return SQL in the session that all tests share; its tables are forgotten afterwards."""
+    """Return SQL in the shared session; its tables are unregistered afterwards."""
     found = Sql(spark, folder)
     try:
         yield found

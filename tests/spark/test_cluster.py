@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark's, started for real: a master, two workers, and a submitted job."""
+"""A real standalone Spark cluster: a master, two workers, and a submitted job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tidelock as tl
-from tidelock.ops.cli.main import app
+from tidelock.cli.main import app
 
 SPARK = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
 PATIENCE_S = 120
@@ -55,7 +55,7 @@ print("FOUND " + json.dumps(found))
 
 @contextmanager
 def daemon(log: Path, *command: str) -> Iterator[None]:
-    """Run a program of Spark's for the time of the block, in a process group of its own."""
+    """Run a Spark daemon for the duration of the block, in its own process group."""
     with log.open("w") as out:
         child = subprocess.Popen(
             [str(SPARK / "bin" / "spark-class"), *command],
@@ -76,8 +76,8 @@ def daemon(log: Path, *command: str) -> Iterator[None]:
             child.wait()
 
 
-def said(log: Path, pattern: str) -> str:
-    """Return what a log says once it says it."""
+def wait_for_log(log: Path, pattern: str) -> str:
+    """Wait for a pattern in a log; return the match."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         found = re.search(pattern, log.read_text() if log.exists() else "")
@@ -90,38 +90,38 @@ def said(log: Path, pattern: str) -> str:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a master that has two workers."""
-    place = tmp_path_factory.mktemp("cluster")
+    folder = tmp_path_factory.mktemp("cluster")
     anywhere = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
-        log = place / "master.log"
+        log = folder / "master.log"
         stack.enter_context(daemon(log, "org.apache.spark.deploy.master.Master", *anywhere))
-        master = said(log, r"Starting Spark master at (spark://\S+)")
+        master = wait_for_log(log, r"Starting Spark master at (spark://\S+)")
         for number in range(2):
-            log, work = place / f"worker-{number}.log", place / f"work-{number}"
+            log, work = folder / f"worker-{number}.log", folder / f"work-{number}"
             given = (*anywhere, "--cores", "1", "--memory", "1g", "--work-dir", str(work), master)
             stack.enter_context(daemon(log, "org.apache.spark.deploy.worker.Worker", *given))
-            said(log, r"(Successfully registered with master)")
+            wait_for_log(log, r"(Successfully registered with master)")
         yield master
 
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an interpreter with the libraries that tidelock needs, and without tidelock."""
-    place = tmp_path_factory.mktemp("python")
-    libraries = place / "libraries"
+    """Return an interpreter with the dependencies of tidelock, but without tidelock."""
+    folder = tmp_path_factory.mktemp("python")
+    libraries = folder / "libraries"
     libraries.mkdir()
     for file in SPARK.parent.iterdir():
         if "tidelock" not in file.name and file.suffix != ".pth":
             (libraries / file.name).symlink_to(file)
-    program = place / "python"
+    program = folder / "python"
     real = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{libraries}:$PYTHONPATH" exec {real} "$@"\n')
     program.chmod(0o755)
     return program
 
 
-def submitted(cluster: str, executors: Path, job: Path, *told: str) -> dict[str, object]:
-    """Submit the job, with executors that run this Python, and return what it found."""
+def submitted(cluster: str, executors: Path, job: Path, *args: str) -> dict[str, object]:
+    """Submit the job with executors that run this Python; return its result."""
     small = {
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
@@ -137,7 +137,7 @@ def submitted(cluster: str, executors: Path, job: Path, *told: str) -> dict[str,
         command += ["--conf", f"{name}={value}"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
     done = subprocess.run(
-        [*command, str(job), *told],
+        [*command, str(job), *args],
         capture_output=True,
         text=True,
         timeout=500,
@@ -151,22 +151,22 @@ def submitted(cluster: str, executors: Path, job: Path, *told: str) -> dict[str,
 
 
 @pytest.mark.timeout(900)
-def test_a_job_on_a_cluster_ships_the_package_to_executors_that_have_none(
+def test_job_on_a_cluster_ships_the_package_to_executors_that_have_none(
     cluster: str, bare_python: Path, tmp_path: Path
 ) -> None:
     job, uri = tmp_path / "job.py", str(tmp_path / "table")
     job.write_text(JOB)
     found = submitted(cluster, bare_python, job, uri)
     assert (found["rows"], found["changed"]) == (4000, 1000)
-    places = found["places"]
-    assert isinstance(places, list)
-    assert len(places) == 2, "both executors had work"
-    assert all("tidelock.zip" in file for _, file in places)
+    locations = found["places"]
+    assert isinstance(locations, list)
+    assert len(locations) == 2, "both executors had work"
+    assert all("tidelock.zip" in file for _, file in locations)
     with tl.Table.open(uri) as table:
         assert sum(row["v"] == 101 for row in table.read().to_pylist()) == 1000
 
 
-def test_the_packaged_file_is_all_that_py_files_needs(bare_python: Path, tmp_path: Path) -> None:
+def test_package_archive_works_with_py_files(bare_python: Path, tmp_path: Path) -> None:
     archive = tmp_path / "shipped.zip"
     done = CliRunner().invoke(app, ["package", str(archive)])
     assert done.output.strip() == str(archive)
@@ -174,7 +174,7 @@ def test_the_packaged_file_is_all_that_py_files_needs(bare_python: Path, tmp_pat
     with tl.Table.create(uri, [("id", "int64")], key="id") as table:
         table.insert([{"id": 1}])
     code = (
-        "import sys, tidelock as tl, tidelock.engine.spark.stages;"
+        "import sys, tidelock as tl, tidelock.execution.spark.large_write;"
         f"print(tl.__file__, tl.Table.open({uri!r}).read().num_rows)"
     )
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""`format("tidelock")` in a session: Hudi's options and modes, and rows that other readers see."""
+"""`format("tidelock")` in a session: Hudi's options and save modes, and interoperability."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tidelock as tl
-from tidelock.base import config
-from tidelock.base.errors import ConfigInvalid, Conflict, NotFound, Unsupported
-from tidelock.testing.judges.hudi_rs import HudiRs
+from testkit.judges.hudi_rs import HudiRs
+from tidelock.core import config
+from tidelock.core.errors import ConfigInvalid, Conflict, NotFound, Unsupported
 
 OPTIONS = {
     "hoodie.table.name": "orders",
@@ -54,7 +54,7 @@ FIRST = [("a", "d1", 1, "Ann"), ("b", "d1", 1, "Bob"), ("c", "d2", 1, "Cid")]
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_every_operation_leaves_what_hudi_reads(
+def test_hudi_reads_the_result_of_every_operation(
     session: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     uri = tmp_path / "orders"
@@ -85,10 +85,10 @@ def test_every_operation_leaves_what_hudi_reads(
     check([("g", "d4", 1, "Gil")])
 
 
-def test_modes_mean_what_they_mean_in_spark(session: SparkSession, tmp_path: Path) -> None:
+def test_save_modes_behave_as_in_spark(session: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri, mode="errorifexists")
-    with pytest.raises(Conflict, match="is a table already"):
+    with pytest.raises(Conflict, match="the table already exists"):
         write(frame(session, *FIRST), uri, mode="error")
     write(frame(session, ("z", "d1", 1, "Zoe")), uri, mode="ignore")
     assert read(session, uri) == FIRST
@@ -96,7 +96,7 @@ def test_modes_mean_what_they_mean_in_spark(session: SparkSession, tmp_path: Pat
     assert read(session, uri) == by_hudi(uri) == [("z", "d1", 1, "Zoe")]
 
 
-def test_an_overwrite_keeps_the_versions_before_it(session: SparkSession, tmp_path: Path) -> None:
+def test_overwrite_keeps_earlier_versions(session: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri)
     with tl.Table.open(str(uri)) as table:
@@ -105,12 +105,12 @@ def test_an_overwrite_keeps_the_versions_before_it(session: SparkSession, tmp_pa
     assert read(session, uri, {"as.of.instant": before}) == FIRST
 
 
-def test_an_overwrite_refuses_to_change_what_the_table_is(
+def test_overwrite_cannot_change_the_table_configuration(
     session: SparkSession, tmp_path: Path
 ) -> None:
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri)
-    with pytest.raises(ConfigInvalid, match=r"recordkey\.field is 'id', given '"):
+    with pytest.raises(ConfigInvalid, match=r"recordkey\.field: expected 'id', got '"):
         write(
             frame(session, *FIRST),
             uri,
@@ -135,7 +135,7 @@ def test_incremental_and_read_optimized_reads(session: SparkSession, tmp_path: P
     assert read(session, uri, {query: "read_optimized"}) == FIRST
 
 
-def test_chosen_columns_and_partitions_are_all_that_is_read(
+def test_only_selected_columns_and_partitions_are_read(
     session: SparkSession, tmp_path: Path
 ) -> None:
     uri = tmp_path / "orders"
@@ -155,35 +155,38 @@ def test_chosen_columns_and_partitions_are_all_that_is_read(
 def test_sql_reads_through_the_plain_data_source(session: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri)
-    session.sql(f"CREATE TEMPORARY VIEW seen USING tidelock OPTIONS (path '{uri}')")
+    session.sql(f"CREATE TEMPORARY VIEW datasource_rows USING tidelock OPTIONS (path '{uri}')")
     try:
-        assert session.sql("SELECT count(*), max(name) FROM seen").collect()[0][:] == (3, "Cid")
+        assert session.sql("SELECT count(*), max(name) FROM datasource_rows").collect()[0][:] == (
+            3,
+            "Cid",
+        )
     finally:
-        session.sql("DROP VIEW seen")
+        session.sql("DROP VIEW datasource_rows")
 
 
-def test_a_misspelt_option_is_named_with_the_nearest(session: SparkSession, tmp_path: Path) -> None:
+def test_misspelt_option_is_rejected_with_a_suggestion(
+    session: SparkSession, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigInvalid, match=r"did you mean hoodie\.datasource\.write\.operation"):
         write(frame(session, *FIRST), tmp_path / "t", **{"hoodie.datasource.write.operatoin": "x"})
     with pytest.raises(NotFound):
         read(session, tmp_path / "t")
 
 
-def test_other_formats_go_where_they_went(session: SparkSession, tmp_path: Path) -> None:
-    place = str(tmp_path / "plain")
-    frame(session, *FIRST).write.format("parquet").mode("overwrite").save(place)
-    assert session.read.format("parquet").load(place).count() == 3
-    assert session.read.parquet(place).count() == 3
+def test_other_formats_are_unchanged(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "plain")
+    frame(session, *FIRST).write.format("parquet").mode("overwrite").save(path)
+    assert session.read.format("parquet").load(path).count() == 3
+    assert session.read.parquet(path).count() == 3
 
 
-def test_tables_of_a_catalog_are_refused_with_the_way_that_works(session: SparkSession) -> None:
-    with pytest.raises(Unsupported, match="are written by their path"):
+def test_save_as_table_is_rejected_with_an_alternative(session: SparkSession) -> None:
+    with pytest.raises(Unsupported, match="can only be written by path"):
         frame(session, *FIRST).write.format("tidelock").saveAsTable("orders")
 
 
-def test_a_write_with_the_same_number_is_not_applied_again(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_write_with_the_same_version_is_applied_once(session: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "orders"
     first = {"tidelock.txn.app.id": "nightly", "tidelock.txn.version": "20240131"}
     for _ in range(2):
@@ -198,11 +201,13 @@ def test_a_write_with_the_same_number_is_not_applied_again(
         **{**first, "tidelock.txn.version": "20240201"},
     )
     assert read(session, uri) == FIRST[1:]
-    with pytest.raises(ConfigInvalid, match=r"tidelock.txn.app.id is given without"):
+    with pytest.raises(
+        ConfigInvalid, match=r"tidelock\.txn\.version: required if tidelock\.txn\.app\.id is set"
+    ):
         write(frame(session), uri, **{"tidelock.txn.app.id": "nightly"})
 
 
-def test_options_that_begin_with_an_underscore_stand_in_the_commit(
+def test_options_with_an_underscore_prefix_are_commit_metadata(
     session: SparkSession, tmp_path: Path
 ) -> None:
     uri = tmp_path / "orders"
@@ -211,35 +216,35 @@ def test_options_that_begin_with_an_underscore_stand_in_the_commit(
     write(frame(session, *FIRST), uri, **prefix, **{"audit.run": "18"})
     with tl.Table.open(str(uri)) as table:
         timeline = table._snapshot.timeline
-        said = [timeline.commit(i).extra_metadata for i in timeline.writes()[-2:]]
-    assert [(each.get("_run"), each.get("audit.run")) for each in said] == [
+        metadata = [timeline.commit(i).extra_metadata for i in timeline.writes()[-2:]]
+    assert [(each.get("_run"), each.get("audit.run")) for each in metadata] == [
         ("17", None),
         (None, "18"),
     ]
 
 
-def test_options_of_hudi_that_change_nothing_here_are_named_and_let_through(
+def test_hudi_options_without_effect_are_logged_and_accepted(
     session: SparkSession,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(config, "_said", set())
+    monkeypatch.setattr(config, "_warned", set())
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri, **{"hoodie.datasource.write.row.writer.enable": "true"})
     assert "hoodie.datasource.write.row.writer.enable has no effect here" in caplog.text
     assert read(session, uri) == FIRST
 
 
-def test_changes_before_and_after_are_refused_by_name(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_cdc_queries_are_rejected(session: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "orders"
     write(frame(session, *FIRST), uri)
-    asked = {
+    write_options = {
         "hoodie.datasource.query.type": "incremental",
         "hoodie.datasource.read.begin.instanttime": "0",
         "hoodie.datasource.query.incremental.format": "cdc",
     }
-    with pytest.raises(ConfigInvalid, match=r"incremental\.format = cdc is not supported"):
-        read(session, uri, asked)
+    with pytest.raises(
+        ConfigInvalid, match=r"incremental\.format: expected 'latest_state', got 'cdc'"
+    ):
+        read(session, uri, write_options)

@@ -1,4 +1,4 @@
-"""The Spark engine beside the local one: the same rows, in the same file groups."""
+"""The Spark engine compared with the local engine: the same rows in the same file groups."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from testkit.slices import read_slice
 from tests.spark.bench import KEYS_FLAT, MERGE, SCHEMA, Bench, rows
-from tidelock.kernel.read import read_slice
-from tidelock.table.schema.meta import with_meta
+from tidelock.hudi.schema import with_meta
 
 SIZES = {
     "driver": {},
@@ -23,7 +23,7 @@ CASES = [("SIMPLE", way) for way in SIZES] + [("BUCKET", "large"), ("BLOOM", "sp
 
 
 @pytest.mark.parametrize(("index", "way"), CASES)
-def test_an_upsert_lands_where_the_local_engine_puts_it(
+def test_upsert_writes_the_same_file_groups_as_the_local_engine(
     spark: SparkSession, tmp_path: Path, way: str, index: str
 ) -> None:
     first = rows(range(40))
@@ -37,7 +37,7 @@ def test_an_upsert_lands_where_the_local_engine_puts_it(
     assert mine.seen() == local.seen()
 
 
-def test_a_large_bulk_insert_is_routed_as_the_local_engine_routes_it(
+def test_large_bulk_insert_is_routed_like_in_the_local_engine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     mine = Bench(tmp_path / "spark", spark=spark, limits=SIZES["large"])
@@ -48,7 +48,7 @@ def test_a_large_bulk_insert_is_routed_as_the_local_engine_routes_it(
     assert mine.seen() == local.seen()
 
 
-def test_a_large_sorted_bulk_insert_puts_runs_of_rows_into_files(
+def test_large_sorted_bulk_insert_writes_ranges_of_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     bench = Bench(tmp_path / "spark", spark=spark, limits=SIZES["large"], keys=KEYS_FLAT)
@@ -63,6 +63,6 @@ def test_a_large_sorted_bulk_insert_puts_runs_of_rows_into_files(
     assert [ts for run in runs for ts in run] == [1000 + at for at in range(81)]
 
 
-def test_a_batch_without_rows_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_batch_without_rows_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     bench = Bench(tmp_path / "spark", spark=spark, limits=SIZES["packed"])
     assert bench.upsert(rows([])) == ()

@@ -1,4 +1,4 @@
-"""The recipes in `examples/` that need Spark, run in the session of the tests."""
+"""The examples that need Spark, run in the session of the tests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_streams_and_a_backfill_into_one_table(
     assert "250 rows by eu, us, backfill" in capsys.readouterr().out
 
 
-def test_sql_jobs_at_the_same_time(
+def test_concurrent_sql_jobs(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runpy.run_path(str(EXAMPLES / "mixed_sql_jobs.py"))["run"](spark, tmp_path, 2)
-    assert "every count is right" in capsys.readouterr().out
+    assert "every count is correct" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Tasks that fail, come twice or are killed: the table has each row once, and no stray file."""
+"""Tasks that fail, run twice or are killed: the table has each row once, and no orphaned file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from tests.spark.bench import KEYS, KEYS_FLAT, MERGE, SCHEMA, Bench, rows
-from tidelock.base.errors import Conflict, InvalidInput
-from tidelock.engine.moving import parts
-from tidelock.engine.spark import stages, write
-from tidelock.engine.spark.job import run_job, value_of
-from tidelock.engine.spark.parcel import packed
-from tidelock.engine.spark.write import SparkWriter
-from tidelock.kernel.prepare import PrepareRule
+from tidelock.core.errors import Conflict, InvalidInput
+from tidelock.execution.engine import PrepareRule, rows_by_task
+from tidelock.execution.spark import large_write, write
+from tidelock.execution.spark.arrow_column import to_ipc
+from tidelock.execution.spark.job import decode_outcome, run_job
+from tidelock.execution.spark.write import SparkWriter
 
 SPREAD = {"driver_work_bytes_max": 0}
 LARGE = {"collected_bytes_max": 0, "driver_bytes_max": 0, "files_bytes_max": 0}
@@ -30,7 +29,7 @@ Work = Callable[..., Any]
 
 
 def after(work: Work, trouble: Callable[[int], None]) -> Work:
-    """Return the work of a task with trouble after it; `trouble` is told the attempt's number."""
+    """Return the work of a task with trouble after it; `trouble` receives the attempt number."""
 
     def run(*args: Any) -> Any:
         done = work(*args)
@@ -54,7 +53,7 @@ def dies_once(attempt: int) -> None:
 
 @pytest.mark.parametrize("trouble", [fails_once, dies_once])
 @pytest.mark.parametrize("limits", [SPREAD, LARGE], ids=["spread", "large"])
-def test_a_task_that_is_run_again_finds_its_own_file(
+def test_task_that_is_run_again_finds_its_own_file(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -64,7 +63,7 @@ def test_a_task_that_is_run_again_finds_its_own_file(
     def troubled(*args: Any) -> Work:
         return after(runner(*args), trouble)
 
-    def troubled_stage(*args: Any) -> stages.Stage:
+    def troubled_stage(*args: Any) -> large_write.Stage:
         inner = writing(*args)
 
         def stage(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -76,9 +75,9 @@ def test_a_task_that_is_run_again_finds_its_own_file(
 
         return stage
 
-    runner, writing = write._runner, stages.writing
+    runner, writing = write._runner, large_write.writing_stage
     monkeypatch.setattr(write, "_runner", troubled)
-    monkeypatch.setattr(stages, "writing", troubled_stage)
+    monkeypatch.setattr(large_write, "writing_stage", troubled_stage)
     bench = Bench(tmp_path / "spark", spark=spark, limits=limits)
     results = bench.upsert(rows(range(40)))
     expected = Bench(tmp_path / "local")
@@ -89,7 +88,7 @@ def test_a_task_that_is_run_again_finds_its_own_file(
     assert files == {result.stat.path for result in results}
 
 
-def test_speculative_twins_leave_one_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_speculative_attempts_leave_one_file(spark: SparkSession, tmp_path: Path) -> None:
     bench = Bench(tmp_path / "spark", spark=spark, limits=SPREAD)
     writer = bench.engine()
     assert isinstance(writer, SparkWriter)
@@ -98,13 +97,13 @@ def test_speculative_twins_leave_one_file(spark: SparkSession, tmp_path: Path) -
     )
     tagged = writer.tag(prepared, bench.tag_rule())
     plan = bench.plan(tagged.profile, bulk=False)
-    work = list(parts(tagged.rows, plan))
+    work = list(rows_by_task(tagged.rows, plan))
     context = bench.context()
     runs = write._runner(bench.address, context)
-    items = [(task, packed(table)) for task, table in work]
-    # Each task twice, at the same time: what speculation does when a task is slow.
+    items = [(task, to_ipc(table)) for task, table in work]
+    # Each task runs twice at the same time, like with speculative execution.
     twice = spark.sparkContext.parallelize([*items, *items], 2 * len(items)).map(runs).collect()
-    found = [value_of(each) for each in twice]
+    found = [decode_outcome(each) for each in twice]
     assert len(found) == 2 * len(items)
     by_slot = dict(found)
     files = {path.relative_to(bench.folder).as_posix() for path in bench.folder.rglob("*.parquet")}
@@ -113,11 +112,11 @@ def test_speculative_twins_leave_one_file(spark: SparkSession, tmp_path: Path) -
         assert [each.stat.path for each in results] == [each.stat.path for each in by_slot[slot]]
 
 
-def test_a_job_that_is_doomed_is_cancelled_before_its_end(spark: SparkSession) -> None:
+def test_job_that_must_fail_is_cancelled_early(spark: SparkSession) -> None:
     context = spark.sparkContext
     begun = threading.Event()
 
-    def doomed() -> str | None:
+    def is_cancelled() -> str | None:
         if not context.statusTracker().getJobIdsForGroup("doomed"):
             return None
         begun.set()
@@ -129,13 +128,13 @@ def test_a_job_that_is_doomed_is_cancelled_before_its_end(spark: SparkSession) -
 
     job = spark.range(0, 2, 1, 2).mapInArrow(slow, "id long")
     with pytest.raises(Conflict, match="another write took its file groups"):
-        run_job(spark, "a long write", job.collect, group="doomed", doomed=doomed)
+        run_job(spark, "a long write", job.collect, group="doomed", is_cancelled=is_cancelled)
     assert begun.is_set()
     assert context.getLocalProperty("spark.jobGroup.id") is None
 
 
 @pytest.mark.parametrize("limits", [{}, LARGE], ids=["driver", "large"])
-def test_a_row_without_a_key_is_told_as_such(
+def test_row_without_a_key_is_rejected(
     spark: SparkSession, tmp_path: Path, limits: dict[str, int]
 ) -> None:
     bench = Bench(tmp_path / "spark", spark=spark, limits=limits)

@@ -1,4 +1,4 @@
-"""Frames of local Parquet files that the driver reads itself: the same rows, or left to Spark."""
+"""Frames of local Parquet files: read in the driver, or left to Spark, with the same rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tidelock as tl
-from tidelock.engine.spark.files import local_files, table_of
-from tidelock.operation.table import Table
+from tidelock.execution.spark.write import local_files, read_local_table
+from tidelock.table import Table
 
 LARGE = 2**30
 ROWS = pa.table(
@@ -36,11 +36,11 @@ def written(folder: Path, rows: pa.Table = ROWS, name: str = "a b%.parquet") -> 
     return str(folder)
 
 
-def test_the_rows_of_files_are_those_that_spark_finds(spark: SparkSession, tmp_path: Path) -> None:
-    place = written(tmp_path / "in")
+def test_rows_of_files_are_those_that_spark_finds(spark: SparkSession, tmp_path: Path) -> None:
+    path = written(tmp_path / "in")
     written(tmp_path / "in", ROWS.slice(0, 1), "second.parquet")
-    frame = spark.read.parquet(place)
-    found = table_of(frame, LARGE)
+    frame = spark.read.parquet(path)
+    found = read_local_table(frame, LARGE)
     assert found is not None
     assert found.schema.equals(frame.toArrow().schema)
     assert sorted(map(str, found.to_pylist())) == sorted(map(str, frame.toArrow().to_pylist()))
@@ -55,12 +55,12 @@ CHANGED: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("change", CHANGED)
-def test_a_frame_that_does_more_than_read_is_left_to_spark(
+def test_frame_that_does_more_than_read_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, change: str
 ) -> None:
     frame = CHANGED[change](spark.read.parquet(written(tmp_path / "in")))
     try:
-        assert table_of(frame, LARGE) is None
+        assert read_local_table(frame, LARGE) is None
     finally:
         frame.unpersist()
 
@@ -68,22 +68,22 @@ def test_a_frame_that_does_more_than_read_is_left_to_spark(
 def test_options_partitions_and_other_formats_are_left_to_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = written(tmp_path / "in")
+    path = written(tmp_path / "in")
     written(tmp_path / "parts")
     (tmp_path / "parts" / "day2=1").mkdir()
     Path(tmp_path / "parts" / "a b%.parquet").rename(tmp_path / "parts" / "day2=1" / "x.parquet")
     (tmp_path / "x.csv").write_text("1\n")
     frames = [
-        spark.read.option("mergeSchema", "true").parquet(place),
-        spark.read.schema("id string, n int").parquet(place),
+        spark.read.option("mergeSchema", "true").parquet(path),
+        spark.read.schema("id string, n int").parquet(path),
         spark.read.parquet(str(tmp_path / "parts")),
         spark.read.csv(str(tmp_path / "x.csv")),
         spark.range(3),
     ]
-    assert [table_of(frame, LARGE) for frame in frames] == [None] * 5
+    assert [read_local_table(frame, LARGE) for frame in frames] == [None] * 5
 
 
-def test_types_that_spark_reads_in_a_way_of_its_own_are_left_to_it(
+def test_types_that_spark_reads_differently_are_left_to_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     odd = {
@@ -92,24 +92,24 @@ def test_types_that_spark_reads_in_a_way_of_its_own_are_left_to_it(
         "unsigned": pa.array([1], pa.uint32()),
     }
     for name, column in odd.items():
-        place = written(tmp_path / name, pa.table({name: column}))
-        assert table_of(spark.read.parquet(place), LARGE) is None
+        path = written(tmp_path / name, pa.table({name: column}))
+        assert read_local_table(spark.read.parquet(path), LARGE) is None
 
 
-def test_more_than_may_come_to_the_driver_is_left_to_spark(
+def test_frames_too_large_for_the_driver_are_left_to_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     frame = spark.read.parquet(written(tmp_path / "in"))
     assert local_files(frame) is not None
-    assert table_of(frame, 10) is None
-    assert table_of(frame, 0) is None
+    assert read_local_table(frame, 10) is None
+    assert read_local_table(frame, 0) is None
 
 
-def test_a_table_takes_the_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_is_written_from_a_frame_of_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = ROWS.slice(0, 2)
     frame = spark.read.parquet(written(tmp_path / "in", rows))
-    place = str(tmp_path / "t")
-    Table.create(place, rows.schema, key="id").close()
-    with tl.Table.open(place).on_spark(spark) as table:
+    path = str(tmp_path / "t")
+    Table.create(path, rows.schema, key="id").close()
+    with tl.Table.open(path).on_spark(spark) as table:
         assert table.upsert(frame).rows_inserted == 2
         assert table.read().sort_by("id").to_pylist() == rows.to_pylist()

@@ -1,4 +1,4 @@
-"""What Hudi's page on concurrency control prints for Spark runs as printed, but for the format."""
+"""The Spark snippets of Hudi's page on concurrency control run unchanged, except for the format."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import tidelock as tl
+from testkit.servers import RunningServer
+from testkit.servers.kafka import installed_connector
+from testkit.servers.schema_registry import SchemaRegistry
 from tests.spark.test_streamer_kafka import broker, produce, registry, wire
-from tidelock.testing.servers import RunningServer
-from tidelock.testing.servers.kafka import installed_connector
-from tidelock.testing.servers.schema_registry import SchemaRegistry
 
 __all__ = ["broker", "registry"]
 
@@ -40,7 +40,7 @@ QUICKSTART = {
     "hoodie.bulkinsert.shuffle.parallelism": "2",
     "hoodie.delete.shuffle.parallelism": "2",
 }
-"""What `getQuickstartWriteConfigs` returns."""
+"""The result of `getQuickstartWriteConfigs`."""
 
 STREAMER = r"""
 spark-submit \
@@ -66,7 +66,7 @@ IMPRESSION = {
 }
 
 
-def test_the_writer_of_the_data_source_runs(
+def test_writer_of_the_data_source_runs(
     spark: SparkSession, tmp_path: Path, zookeeper_server: RunningServer
 ) -> None:
     tl.enable(spark)
@@ -87,7 +87,7 @@ def test_the_writer_of_the_data_source_runs(
     assert found == {"a": "x", "b": "y"}
 
 
-def test_the_command_of_the_streamer_runs(
+def test_command_of_the_streamer_runs(
     spark: SparkSession, broker: RunningServer, registry: SchemaRegistry, tmp_path: Path
 ) -> None:
     number = registry.register("impressions-value", IMPRESSION)
@@ -107,12 +107,12 @@ def test_the_command_of_the_streamer_runs(
         f"bootstrap.servers={broker.endpoint}\n"
         "auto.offset.reset=earliest\n"
     )
-    # In place of Spark's program one that has no need of Hudi's jars and class.
+    # Replaces spark-submit with a program that does not need Hudi's jars and class.
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     jars = ",".join(map(str, installed_connector()))
     submit.write_text(
-        f'#!/bin/sh\nshift 4\nexec {sys.executable} -m tidelock.ops.submit streamer "$@"'
+        f'#!/bin/sh\nshift 4\nexec "{sys.executable}" -m tidelock.cli.submit streamer "$@"'
         f" --spark-conf spark.jars={jars}\n"
     )
     submit.chmod(submit.stat().st_mode | stat.S_IXUSR)

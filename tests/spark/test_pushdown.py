@@ -1,4 +1,4 @@
-"""Filters reach file slices that must be merged: other partitions are not read, rows stay right."""
+"""Filter pushdown to merged file slices: other partitions are skipped, results are unchanged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import datasource as ds
 
 import tidelock as tl
-from tidelock.pipeline.datasource import merged
-from tidelock.pipeline.datasource.merged import expression_of
+from tidelock.spark.datasource import python_source
+from tidelock.spark.datasource.python_source import arrow_filter
 
 SCHEMA = pa.schema(
     [
@@ -30,21 +30,21 @@ SCHEMA = pa.schema(
 
 @pytest.fixture
 def uri(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a table with log files in every partition, read by way of the source with filters."""
+    """Return a table with log files in every partition, read with filter pushdown."""
     tl.enable(spark)
-    monkeypatch.setattr(merged, "SLICES_MIN", 1)
-    place = str(tmp_path / "t")
+    monkeypatch.setattr(python_source, "SLICES_MIN", 1)
+    path = str(tmp_path / "t")
     nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
     with tl.Table.create(
-        place, SCHEMA, key="id", partition_by="day", type="MERGE_ON_READ", options=nulls
+        path, SCHEMA, key="id", partition_by="day", type="MERGE_ON_READ", options=nulls
     ) as table:
         days = [f"d{number % 3}" for number in range(30)]
         table.upsert([{"id": i, "day": day, "n": i, "x": i / 2} for i, day in enumerate(days)])
         table.upsert([{"id": i, "day": day, "n": -i} for i, day in enumerate(days[:15])])
-    return place
+    return path
 
 
-def test_slices_of_other_partitions_are_not_touched(spark: SparkSession, uri: str) -> None:
+def test_slices_of_excluded_partitions_are_not_read(spark: SparkSession, uri: str) -> None:
     frame = spark.read.format("tidelock").load(uri)
     assert frame.count() == 30
     for file in Path(uri, "d1").iterdir():
@@ -56,7 +56,7 @@ def test_slices_of_other_partitions_are_not_touched(spark: SparkSession, uri: st
     assert by_sql[0].rows == 20
 
 
-def test_a_filter_is_about_the_merged_row(spark: SparkSession, uri: str) -> None:
+def test_filter_applies_to_the_merged_row(spark: SparkSession, uri: str) -> None:
     frame = spark.read.format("tidelock").load(uri)
     assert frame.where("n = 5").count() == 0, "a log file has changed it"
     assert [row.id for row in frame.where("n = -5").collect()] == [5]
@@ -67,12 +67,12 @@ def test_a_filter_is_about_the_merged_row(spark: SparkSession, uri: str) -> None
 def test_few_small_slices_are_read_without_planning_in_another_process(
     spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged, "SLICES_MIN", 1_000)
+    monkeypatch.setattr(python_source, "SLICES_MIN", 1_000)
     plan = str(spark.read.format("tidelock").load(uri)._jdf.queryExecution().toString())
-    assert merged.NAME not in plan
-    monkeypatch.setattr(merged, "SLICES_MIN", 1)
+    assert python_source.MERGED_FORMAT not in plan
+    monkeypatch.setattr(python_source, "SLICES_MIN", 1)
     plan = str(spark.read.format("tidelock").load(uri)._jdf.queryExecution().toString())
-    assert merged.NAME in plan
+    assert python_source.MERGED_FORMAT in plan
 
 
 NAME = ("n",)
@@ -94,8 +94,8 @@ ROWS = pa.table({"n": [1, 2, None], "x": [1.0, float("nan"), None], "s": ["a", "
         (ds.EqualTo(("s",), "b"), [2]),
     ],
 )
-def test_what_a_filter_of_sparks_is_to_arrow(given: ds.Filter, expected: list[object]) -> None:
-    expression = expression_of(given, ROWS.schema)
+def test_spark_filters_become_arrow_expressions(given: ds.Filter, expected: list[object]) -> None:
+    expression = arrow_filter(given, ROWS.schema)
     assert expression is not None
     assert ROWS.filter(expression).column("n").to_pylist() == expected
 
@@ -115,10 +115,10 @@ def test_what_a_filter_of_sparks_is_to_arrow(given: ds.Filter, expected: list[ob
         ds.EqualTo(("b",), 1),
     ],
 )
-def test_what_might_not_mean_the_same_is_left_to_spark(given: ds.Filter) -> None:
-    assert expression_of(given, SCHEMA) is None
+def test_filters_with_other_semantics_are_left_to_spark(given: ds.Filter) -> None:
+    assert arrow_filter(given, SCHEMA) is None
 
 
-def test_days_and_truths_are_compared() -> None:
+def test_dates_and_booleans_are_compared() -> None:
     for given in (ds.EqualTo(("d",), date(2024, 1, 31)), ds.EqualTo(("b",), True)):
-        assert isinstance(expression_of(given, SCHEMA), pc.Expression)
+        assert isinstance(arrow_filter(given, SCHEMA), pc.Expression)

@@ -1,4 +1,4 @@
-"""Apache Hudi's PySpark quickstart, step by step, with `tidelock` where it says `hudi`."""
+"""Apache Hudi's PySpark quickstart, step by step, with `tidelock` instead of `hudi`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Quickstart:
         self.write(updates)
 
     def commits(self) -> list[str]:
-        """Return the commits that rows say they come from, oldest first."""
+        """Return the commit times of the rows, oldest first."""
         self.read().createOrReplaceTempView("trips_table")
         found = self.spark.sql(
             "select distinct(_hoodie_commit_time) as commitTime from trips_table order by 1"
@@ -101,7 +101,7 @@ def test_update_and_time_travel_in_the_three_formats(guide: Quickstart) -> None:
     spelled = f"{at:%Y-%m-%d %H:%M:%S}.{inserted[14:]}"
     assert guide.fares(as__of__instant=inserted) == BEFORE
     assert guide.fares(as__of__instant=spelled) == BEFORE
-    # The third one is a day: midnight, when it began.
+    # The third one is a date, which means midnight.
     assert guide.fares(as__of__instant=f"{at:%Y-%m-%d}") == {}
     assert guide.fares(as__of__instant="2999-12-31") == AFTER
 
@@ -126,23 +126,23 @@ def test_merge_by_upsert_of_new_and_known_trips(guide: Quickstart) -> None:
     assert guide.fares() == {**BEFORE, **dict.fromkeys(riders, 25.0), "rider-I": 41.06}
 
 
-def test_delete_softly_and_for_good(guide: Quickstart) -> None:
+def test_soft_and_hard_delete(guide: Quickstart) -> None:
     guide.read().createOrReplaceTempView("trips_table")
     soft = guide.spark.sql(
         "SELECT uuid, city FROM trips_table WHERE rider IN ('rider-A','rider-C')"
     )
     keys = [row.uuid for row in soft.collect()]
     # A soft delete keeps the key and makes the other columns null.
-    whole = guide.read().filter(col("uuid").isin(keys))
+    before = guide.read().filter(col("uuid").isin(keys))
     kept = ("uuid", "city", "ts")
     nulled = [c for c in COLUMNS if c not in kept]
-    emptied = whole.select(*COLUMNS)
+    emptied = before.select(*COLUMNS)
     for name in nulled:
         emptied = emptied.withColumn(name, lit(None).cast(dict(emptied.dtypes)[name]))
     guide.write(emptied, hoodie__datasource__write__operation="upsert")
     assert guide.read().count() == 5
     assert guide.read().filter("rider is null").count() == 2
-    # A hard one takes the rows away.
+    # A hard delete removes the rows.
     gone = guide.read().filter("rider is null").select("uuid", "city", "ts")
     guide.write(gone, hoodie__datasource__write__operation="delete")
     assert guide.read().count() == 3

@@ -1,4 +1,4 @@
-"""Runs of rows over many files, cut at rows of a sample."""
+"""Range partitioning of rows over many files, at the bounds of a sample."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.engine.contract import GroupTask, TaskKind, WritePlan
-from tidelock.engine.spark.ranges import ranges_of, sampled
-from tidelock.kernel.route import Routes
-from tidelock.table.schema.meta import PARTITION_PATH, RECORD_KEY
+from tidelock.execution.spark.ranges import sample_rows, sort_ranges
+from tidelock.execution.write_plan import GroupTask, Routes, TaskKind, WritePlan
+from tidelock.hudi.schema import PARTITION_PATH, RECORD_KEY
 
 ORDER = (PARTITION_PATH, RECORD_KEY)
 
@@ -36,10 +35,10 @@ def batches(count: int) -> list[pa.Table]:
     return [table.slice(start, 1000) for start in range(0, count, 1000)]
 
 
-def test_runs_do_not_overlap_and_are_about_as_long_as_planned() -> None:
+def test_ranges_do_not_overlap_and_have_about_the_planned_size() -> None:
     parts = batches(12_000)
-    asked = plan(3000, 2000, 1000)
-    ranges = ranges_of(pa.concat_tables([sampled(part, ORDER) for part in parts]), asked)
+    planned = plan(3000, 2000, 1000)
+    ranges = sort_ranges(pa.concat_tables([sample_rows(part, ORDER) for part in parts]), planned)
     table = pa.concat_tables(parts)
     slots = pa.concat_arrays([ranges.slots_of(part) for part in parts])
     assert slots.null_count == 0
@@ -59,8 +58,8 @@ def test_runs_do_not_overlap_and_are_about_as_long_as_planned() -> None:
     ) == {0, 1, 2}
 
 
-def test_equal_rows_are_not_parted() -> None:
+def test_equal_rows_are_in_one_range() -> None:
     table = pa.table({RECORD_KEY: ["same"] * 500, PARTITION_PATH: ["p"] * 500})
-    asked = WritePlan(plan(250, 250).tasks[:2], Routes(), ORDER, ranged=True)
-    ranges = ranges_of(sampled(table, ORDER), asked)
+    planned = WritePlan(plan(250, 250).tasks[:2], Routes(), ORDER, ranged=True)
+    ranges = sort_ranges(sample_rows(table, ORDER), planned)
     assert len(ranges.slots_of(table).unique()) == 1

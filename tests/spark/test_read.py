@@ -1,4 +1,4 @@
-"""Tables as Spark frames: Spark's own reader where it reads the same, the kernel elsewhere."""
+"""Tables as Spark frames: Spark's own reader where the result is the same, ours elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tidelock as tl
 from tests.interop.real_tables import unpacked
-from tidelock.base.errors import InvalidInput
-from tidelock.engine.spark.native import hadoop_root
-from tidelock.engine.spark.read import packed
-from tidelock.operation.table import Table
-from tidelock.table.filegroup.slice import BaseFile, FileSlice
+from tidelock.core.errors import InvalidInput
+from tidelock.execution.spark.read import hadoop_root, pack_tasks
+from tidelock.hudi.file_groups import BaseFile, FileSlice
+from tidelock.table import Table
 
 SCHEMA = pa.schema([("id", "string"), ("day", "string"), ("n", "int32"), ("x", "float64")])
 ROWS = [
@@ -24,7 +23,7 @@ ROWS = [
 ]
 
 
-def made(folder: Path, **options: str) -> Table:
+def create_table(folder: Path, **options: str) -> Table:
     table = tl.Table.create(
         str(folder / "t"), SCHEMA, key="id", partition_by="day", options=options
     )
@@ -51,10 +50,10 @@ def test_tables_of_hudis_java_writers_read_as_the_local_engine_reads_them(
         assert same(table.to_spark(spark, meta_columns=True), table.read(meta_columns=True))
 
 
-def test_base_files_alone_are_read_by_spark_with_the_columns_that_are_needed(
+def test_base_files_without_logs_are_read_by_spark_with_column_pruning(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with made(tmp_path) as table:
+    with create_table(tmp_path) as table:
         frame = table.to_spark(spark)
         assert same(frame, table.read())
         plan = plan_of(frame.where("n > 1").select("x"))
@@ -68,7 +67,7 @@ def test_slices_with_log_files_are_merged_in_the_workers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     kind = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
-    with made(tmp_path, **kind) as table:
+    with create_table(tmp_path, **kind) as table:
         table.upsert([{"id": "a", "day": "d1", "n": 9, "x": 9.0}])
         frame = table.to_spark(spark, ["x", "id"])
         plan = plan_of(frame)
@@ -77,10 +76,10 @@ def test_slices_with_log_files_are_merged_in_the_workers(
         assert same(frame, table.read(["x", "id"]))
 
 
-def test_files_from_before_a_type_grew_are_widened_as_the_kernel_does_it(
+def test_older_files_are_widened_like_in_the_local_engine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with made(tmp_path, **{"hoodie.write.set.null.for.missing.columns": "true"}) as table:
+    with create_table(tmp_path, **{"hoodie.write.set.null.for.missing.columns": "true"}) as table:
         wider = pa.table({"id": ["d"], "day": ["d2"], "n": pa.array([2**40]), "more": ["new"]})
         table.upsert(wider)
         frame = table.to_spark(spark)
@@ -91,10 +90,8 @@ def test_files_from_before_a_type_grew_are_widened_as_the_kernel_does_it(
         assert same(table.to_spark(spark), table.read())
 
 
-def test_a_frame_sees_the_table_as_it_was_when_it_was_made(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with made(tmp_path) as table:
+def test_frame_reads_the_snapshot_of_its_creation(spark: SparkSession, tmp_path: Path) -> None:
+    with create_table(tmp_path) as table:
         frame = table.to_spark(spark)
         before = table.read()
         table.delete(["a"])
@@ -102,22 +99,22 @@ def test_a_frame_sees_the_table_as_it_was_when_it_was_made(
         assert same(table.to_spark(spark), table.read())
 
 
-def test_a_partition_that_looks_like_a_pattern_is_read_once(
+def test_partition_that_looks_like_a_pattern_is_read_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with made(tmp_path) as table:
+    with create_table(tmp_path) as table:
         table.upsert([{"id": "e", "day": "[d]*", "n": 5, "x": 5.0}])
         assert same(table.to_spark(spark), table.read())
 
 
-def test_an_unknown_column_is_refused_before_anything_runs(
+def test_unknown_column_is_rejected_before_a_job_starts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with made(tmp_path) as table, pytest.raises(InvalidInput, match="no column 'y'"):
+    with create_table(tmp_path) as table, pytest.raises(InvalidInput, match="no column 'y'"):
         table.to_spark(spark, ["y"])
 
 
-def test_an_empty_table_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_table_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
     with tl.Table.create(str(tmp_path / "t"), SCHEMA, key="id") as table:
         frame = table.to_spark(spark)
         assert frame.columns == SCHEMA.names
@@ -138,8 +135,8 @@ def test_small_slices_share_tasks_and_large_ones_do_not() -> None:
         FileSlice("p", str(i), "1", BaseFile("p", f"{i}", str(i), "0", "1", size))
         for i, size in enumerate(sizes)
     ]
-    tasks = packed(slices, tasks_min=1, task_bytes=100)
+    tasks = pack_tasks(slices, tasks_min=1, task_bytes=100)
     assert len(tasks) == 2
     assert sorted(piece.file_id for task in tasks for piece in task) == ["0", "1", "2", "3", "4"]
-    assert tasks == packed(list(reversed(slices)), tasks_min=1, task_bytes=100)
-    assert len(packed(slices, tasks_min=4)) == 4
+    assert tasks == pack_tasks(list(reversed(slices)), tasks_min=1, task_bytes=100)
+    assert len(pack_tasks(slices, tasks_min=4)) == 4

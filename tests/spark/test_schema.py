@@ -1,4 +1,4 @@
-"""Spark's types and Arrow's: what goes there comes back."""
+"""Conversion between Spark's and Arrow's types, in both directions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
-from tidelock.base.errors import InvalidInput, Unsupported
-from tidelock.engine.spark.schema import arrow_schema_of, spark_schema, workable
+from tidelock.core.errors import InvalidInput, Unsupported
+from tidelock.execution.spark.types import arrow_schema_of, spark_schema, worker_schema
 
 EVERY = pa.schema(
     [
@@ -35,7 +35,7 @@ EVERY = pa.schema(
 )
 
 
-def test_types_come_back_from_spark_as_they_went() -> None:
+def test_types_survive_a_round_trip_through_spark() -> None:
     assert arrow_schema_of(spark_schema(EVERY)).equals(EVERY)
 
 
@@ -62,19 +62,21 @@ def test_values_of_every_type_pass_through_a_worker_unchanged(spark: SparkSessio
     table = pa.Table.from_pylist([row], schema=EVERY)
     frame = spark.range(0, 1, 1, 1).mapInArrow(lambda _: table.to_batches(), spark_schema(EVERY))
     back = frame.mapInArrow(lambda batches: batches, frame.schema).toArrow()
-    assert back.cast(workable(EVERY)).to_pylist() == table.to_pylist()
+    assert back.cast(worker_schema(EVERY)).to_pylist() == table.to_pylist()
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("us"), pa.decimal256(40, 2)])
-def test_types_that_spark_lacks_are_refused_by_name(kind: pa.DataType) -> None:
+def test_types_that_spark_lacks_are_rejected(kind: pa.DataType) -> None:
     inner = pa.schema([pa.field("outer", pa.struct([pa.field("odd", kind)]))])
     with pytest.raises(Unsupported, match=r"column outer\.odd: Spark has no type for"):
         spark_schema(inner)
 
 
-def test_types_that_tables_lack_are_refused_by_name() -> None:
+def test_types_that_tables_lack_are_rejected() -> None:
     schema = st.StructType([st.StructField("wait", st.DayTimeIntervalType())])
-    with pytest.raises(InvalidInput, match="column wait: a table cannot hold"):
+    with pytest.raises(
+        InvalidInput, match="column wait: Spark type interval day to second is not supported"
+    ):
         arrow_schema_of(schema)
 
 

@@ -1,4 +1,4 @@
-"""Table services in the workers of a Spark session: the same files, and the rows stay."""
+"""Table services in the workers of a Spark session: the same files, unchanged rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tidelock as tl
-from tidelock.base.errors import DataCorrupt
-from tidelock.engine import service
-from tidelock.engine.service import Watch
-from tidelock.engine.spark.services import POOL, SparkServices
-from tidelock.store.address import StoreAddress
-from tidelock.table.timeline.instant import Action
-from tidelock.tableservice.compaction.execute import Compaction
-from tidelock.tableservice.compaction.plan import Choice
-from tidelock.testing.judges.hudi_rs import HudiRs
+from testkit.judges.hudi_rs import HudiRs
+from tidelock.core.errors import DataCorrupt
+from tidelock.execution import service_tasks
+from tidelock.execution.service_tasks import ProgressListener
+from tidelock.execution.spark.services import POOL, SparkServices
+from tidelock.hudi.timeline.instant import Action
+from tidelock.services.compaction import Compaction, CompactionRule
+from tidelock.storage.uri import StoreAddress
 
 OPTIONS = {
     "hoodie.table.name": "orders",
@@ -41,12 +40,12 @@ def session(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def only_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing of a service run in this process."""
+    """Fail if a service task runs in this process."""
 
     def never(*_: object) -> None:
         raise AssertionError("a task of a service ran in the driver")
 
-    monkeypatch.setattr(service, "run_service_task", never)
+    monkeypatch.setattr(service_tasks, "run_service_task", never)
 
 
 def frame(spark: SparkSession, ids: range, ts: int, name: str) -> DataFrame:
@@ -92,7 +91,7 @@ def test_services_after_a_write_of_spark_run_in_its_workers(
     assert {row["id"]: row["name"] for row in found} == expected
 
 
-def test_a_table_that_is_put_on_spark_serves_there_and_beside_writes(
+def test_services_of_a_table_on_spark_run_in_its_workers(
     session: SparkSession, tmp_path: Path
 ) -> None:
     uri = tmp_path / "orders"
@@ -114,7 +113,7 @@ def test_a_table_that_is_put_on_spark_serves_there_and_beside_writes(
     assert session.sparkContext.getLocalProperty("spark.scheduler.pool") != POOL
 
 
-def test_an_error_in_a_worker_is_the_error_of_the_service(
+def test_error_in_a_worker_is_the_error_of_the_service(
     session: SparkSession, tmp_path: Path
 ) -> None:
     uri = tmp_path / "orders"
@@ -123,14 +122,14 @@ def test_an_error_in_a_worker_is_the_error_of_the_service(
     with tl.Table.open(str(uri), options=OPTIONS) as table:
         table.on_spark(session)
         compaction = Compaction(table.writer())
-        planned = compaction.schedule(Choice())
+        planned = compaction.schedule(CompactionRule())
         assert planned is not None
         base = table.files()[0].base
         assert base is not None
         path = uri / base.key
         body = path.read_bytes()
         path.write_bytes(b"x" * len(body))
-        with pytest.raises(DataCorrupt, match="not a Parquet file"):
+        with pytest.raises(DataCorrupt, match="expected a Parquet file"):
             compaction.execute(planned)
         path.write_bytes(body)
         compaction.execute(planned)
@@ -138,22 +137,22 @@ def test_an_error_in_a_worker_is_the_error_of_the_service(
         assert len(table.read().to_pylist()) == 4
 
 
-def test_a_job_that_is_stopped_is_cancelled(session: SparkSession, tmp_path: Path) -> None:
+def test_job_that_is_stopped_is_cancelled(session: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "orders"
     save(frame(session, range(4), 1, "a"), uri)
     save(frame(session, range(4), 2, "b"), uri)
-    told: list[Any] = []
+    reports: list[Any] = []
     with tl.Table.open(str(uri), options=OPTIONS) as table:
         address = StoreAddress(table.uri, OPTIONS)
-        watch = Watch(lambda *done: told.append(done), lambda: "closing")
+        watch = ProgressListener(lambda *done: reports.append(done), lambda: "closing")
         table.writer().services = SparkServices(session, address, 0, watch)
         ran = table.compact()
-        # It is asked every quarter of a second, so a short job may get through.
+        # The check runs every quarter of a second, so a short job may finish before it.
         if not ran.executed:
             assert "closing" in ran.left[0].why
         table.writer().services = None
         table.compact()
-        assert told
+        assert reports
         assert {row["name"] for row in table.read().to_pylist()} == {f"b{i}" for i in range(4)}
 
 

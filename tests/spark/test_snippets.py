@@ -1,4 +1,4 @@
-"""The snippets of README and docs pages that are about Spark, run as they are printed."""
+"""The Spark snippets of the README and the docs run unchanged."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def snippets(page: str) -> list[str]:
     return _PYTHON.findall((ROOT / page).read_text())
 
 
-def run(code: str, places: Mapping[str, str], names: dict[str, Any]) -> dict[str, Any]:
-    """Run a snippet with other places than those it names."""
-    for printed, place in places.items():
+def run(code: str, paths: Mapping[str, str], names: dict[str, Any]) -> dict[str, Any]:
+    """Run a snippet with its paths replaced."""
+    for printed, path in paths.items():
         assert printed in code, f"{printed} is not in the snippet any more"
-        code = code.replace(printed, place)
+        code = code.replace(printed, path)
     exec(compile(code, "snippet", "exec"), names)
     return names
 
 
-def test_the_minute_of_the_readme_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_quickstart_of_the_readme_runs(spark: SparkSession, tmp_path: Path) -> None:
     plain, on_spark, _ = snippets("README.md")
     lake = {"/tmp/lake": str(tmp_path)}
     names = run(plain, lake, {})
@@ -42,7 +42,7 @@ def test_the_minute_of_the_readme_runs(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "inbox").mkdir()
     stream = spark.readStream.schema("id bigint, total double, ts bigint")
     names["stream"] = stream.json(str(tmp_path / "inbox"))
-    # What the stream takes is none of the README's business: it is stopped once it runs.
+    # The stream has no input here; it is stopped once it runs.
     try:
         run(on_spark, {**lake, "/tmp/ckpt": str(tmp_path / "ckpt")}, names)
     finally:
@@ -53,7 +53,7 @@ def test_the_minute_of_the_readme_runs(spark: SparkSession, tmp_path: Path) -> N
     assert found == {1: 10.0, 3: 1.0, 4: 7.0}
 
 
-def test_the_statements_of_the_sql_page_run(
+def test_statements_of_the_sql_page_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (code,) = snippets("docs/sql.md")
@@ -66,7 +66,7 @@ def test_the_statements_of_the_sql_page_run(
         spark.sql("DROP TABLE IF EXISTS orders")
 
 
-def test_the_streams_of_the_streaming_page_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_streams_of_the_streaming_page_run(spark: SparkSession, tmp_path: Path) -> None:
     streams, batch = snippets("docs/streaming.md")
     options = {
         "hoodie.table.name": "orders",
@@ -83,9 +83,9 @@ def test_the_streams_of_the_streaming_page_run(spark: SparkSession, tmp_path: Pa
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "a.json").write_text('{"id": 2, "ts": 1}\n')
     orders = spark.readStream.schema("id bigint, ts bigint").json(str(tmp_path / "inbox"))
-    places = {"s3://lake": str(tmp_path), "s3a://lake": str(tmp_path)}
+    paths = {"s3://lake": str(tmp_path), "s3a://lake": str(tmp_path)}
     try:
-        run(streams, places, {**names, "orders": orders, "SparkSession": SparkSession})
+        run(streams, paths, {**names, "orders": orders, "SparkSession": SparkSession})
         (query,) = spark.streams.active
         query.processAllAvailable()
     finally:

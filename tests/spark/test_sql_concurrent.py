@@ -1,4 +1,4 @@
-"""Statements that read what they change, beside other processes: nothing is lost."""
+"""Concurrent statements that read the rows they change: no update is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[Sql]:
         yield found
 
 
-def test_two_processes_that_raise_one_number_lose_no_raise(sql: Sql) -> None:
+def test_concurrent_increments_of_two_processes_all_count(sql: Sql) -> None:
     name = sql.table("id BIGINT, n BIGINT, day STRING", partitioned="day")
     sql(f"INSERT INTO {name} VALUES (1, 0, 'd1'), (2, 0, 'd2')")
     sql(f"UPDATE {name} SET n = 0")
@@ -55,16 +55,16 @@ def test_two_processes_that_raise_one_number_lose_no_raise(sql: Sql) -> None:
     assert sql.rows(name, "id, n") == [(1, RAISES + raises), (2, 5)]
 
 
-def test_a_merge_sees_what_came_between_its_read_and_its_commit(
+def test_merge_runs_again_after_a_concurrent_commit(
     sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidelock.pipeline.sql.merging import Merging
+    from tidelock.spark.sql.merge import MergeExecution
 
     name = sql.table("id BIGINT, n BIGINT")
     sql(f"INSERT INTO {name} VALUES (1, 0), (2, 0)")
-    original, calls = Merging.compute, []
+    original, calls = MergeExecution.compute, []
 
-    def overtaken(self: Merging, now: object) -> object:
+    def run_after_commit(self: MergeExecution, now: object) -> object:
         rows = original(self, now)  # type: ignore[arg-type]
         calls.append(now)
         if len(calls) == 1:
@@ -72,7 +72,7 @@ def test_a_merge_sees_what_came_between_its_read_and_its_commit(
                 other.upsert([{"id": 1, "n": 10}])
         return rows
 
-    monkeypatch.setattr(Merging, "compute", overtaken)
+    monkeypatch.setattr(MergeExecution, "compute", run_after_commit)
     sql(
         f"MERGE INTO {name} t USING (SELECT 1 AS id) s ON t.id = s.id"
         " WHEN MATCHED THEN UPDATE SET n = t.n + 1"

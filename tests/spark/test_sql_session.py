@@ -1,4 +1,4 @@
-"""`spark.sql` of a session that knows our tables, `CALL`, and the command line."""
+"""`spark.sql` of an enabled session, `CALL`, and the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import tidelock as tl
 from tests.spark.sqlkit import Sql, sql_in
-from tidelock.base.errors import InvalidInput, NotFound, Unsupported
+from tidelock.core.errors import InvalidInput, NotFound, Unsupported
 
 
 @pytest.fixture
@@ -21,33 +21,34 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[Sql]:
         yield found
 
 
-def test_a_session_that_was_taught_reads_and_changes_tables_by_its_own_sql(sql: Sql) -> None:
+def test_spark_sql_of_an_enabled_session_reads_and_changes_tables(sql: Sql) -> None:
     spark = tl.enable(sql.spark)
     name = sql.table("id BIGINT, n INT", type="mor")
     spark.sql(f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
     spark.sql(f"UPDATE {name} SET n = n + 10 WHERE id = 1")
     query = f"SELECT x.n FROM {name} x JOIN range(5) r ON x.id = r.id WHERE x.id = :id"
     assert [row.n for row in spark.sql(query, args={"id": 1}).collect()] == [11]
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT max(n) AS most FROM {name}")
-    assert spark.table("seen").collect()[0].most == 11
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW session_most AS SELECT max(n) AS most FROM {name}")
+    assert spark.table("session_most").collect()[0].most == 11
+    spark.catalog.dropTempView("session_most")
     spark.sql(f"INSERT INTO {name} SELECT :id, length(:text)", args={"id": 3, "text": "it's"})
     assert sql.rows(name, "id, n") == [(1, 11), (2, 2), (3, 4)]
     plan = spark.sql(f"EXPLAIN SELECT count(*) FROM {name}").collect()[0][0]
     assert "Physical Plan" in plan
 
 
-def test_what_is_not_ours_is_sparks_mistakes_included(sql: Sql) -> None:
+def test_other_statements_go_to_spark_with_their_errors(sql: Sql) -> None:
     spark = tl.enable(sql.spark)
     assert spark.sql("SELECT 1 AS one").collect()[0].one == 1
     with pytest.raises(ParseException):
         spark.sql("SELEC 1")
     with pytest.raises(AnalysisException):
         spark.sql("SELECT * FROM nowhere_at_all")
-    with pytest.raises(InvalidInput, match="line 1:15: there is no table or view nowhere_at_all"):
+    with pytest.raises(InvalidInput, match="line 1:15: table or view nowhere_at_all not found"):
         tl.sql(spark, "SELECT * FROM nowhere_at_all")
 
 
-def test_the_past_and_the_changes_of_a_table_are_read_inside_any_query(sql: Sql) -> None:
+def test_time_travel_and_changes_work_in_any_query(sql: Sql) -> None:
     name = sql.table("id BIGINT, n INT")
     first = sql.done(f"INSERT INTO {name} VALUES (1, 1), (2, 2)")["instant"]
     sql(f"UPDATE {name} SET n = 20 WHERE id = 2")
@@ -63,7 +64,7 @@ def test_the_past_and_the_changes_of_a_table_are_read_inside_any_query(sql: Sql)
     assert sql(changes) == [(2, 20)]
 
 
-def test_procedures_show_and_serve_a_table(sql: Sql) -> None:
+def test_procedures_inspect_and_maintain_a_table(sql: Sql) -> None:
     name = sql.table("id BIGINT, n INT", type="mor")
     sql(f"INSERT INTO {name} VALUES (1, 1)")
     saved = sql(f"CALL create_savepoint(table => '{name}')")[0][1]
@@ -87,38 +88,42 @@ def test_procedures_show_and_serve_a_table(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "kind", "says"),
+    ("statement", "kind", "expected"),
     [
-        ("CALL shw_commits('t')", InvalidInput, "line 1:6: there is no procedure shw_commits"),
-        ("CALL show_commits()", InvalidInput, "show_commits needs table"),
-        ("CALL show_commits(tabel => 't')", InvalidInput, "tabel is no argument"),
+        ("CALL shw_commits('t')", InvalidInput, "line 1:6: procedure shw_commits not found"),
+        ("CALL show_commits()", InvalidInput, "show_commits: missing argument table"),
+        ("CALL show_commits(tabel => 't')", InvalidInput, "unknown argument tabel"),
         ("CALL show_commits('t', 'x')", InvalidInput, "limit int"),
-        ("CALL show_commits('nowhere_at_all')", NotFound, "no tidelock table nowhere_at_all"),
+        (
+            "CALL show_commits('nowhere_at_all')",
+            NotFound,
+            "tidelock table nowhere_at_all not found",
+        ),
         ("ANALYZE TABLE {0} COMPUTE STATISTICS", Unsupported, "ANALYZE is not supported"),
-        ("CREATE VIEW v AS SELECT * FROM {0}", Unsupported, "would be kept"),
+        ("CREATE VIEW v AS SELECT * FROM {0}", Unsupported, "permanent views on tidelock tables"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
-    sql: Sql, statement: str, kind: type[Exception], says: str
+def test_unsupported_statements_are_rejected(
+    sql: Sql, statement: str, kind: type[Exception], expected: str
 ) -> None:
     name = sql.table("id BIGINT") if "{0}" in statement else ""
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=expected):
         sql(statement.format(name))
 
 
-def test_the_command_runs_a_script_in_the_session_that_is_there(
+def test_command_runs_a_script_in_an_existing_session(
     sql: Sql,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tidelock.ops.cli.main import main
+    from tidelock.cli.main import main
 
     monkeypatch.setattr(type(sql.spark), "stop", lambda _: None)
     script = tmp_path / "nightly.sql"
-    place = tmp_path / "orders"
+    location = tmp_path / "orders"
     script.write_text(
-        f"CREATE TABLE cli_orders (id BIGINT, n INT) USING tidelock LOCATION '{place}'"
+        f"CREATE TABLE cli_orders (id BIGINT, n INT) USING tidelock LOCATION '{location}'"
         " TBLPROPERTIES (primaryKey = 'id');\n"
         "INSERT INTO cli_orders VALUES (1, 1), (2, 2); -- two rows\n"
         "SELECT id, n FROM cli_orders ORDER BY id;\n"
@@ -129,4 +134,4 @@ def test_the_command_runs_a_script_in_the_session_that_is_there(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[-2:] == [{"id": 1, "n": 1}, {"id": 2, "n": 2}]
     assert main(["sql", "-e", "SELECT idd FROM cli_orders", "--warehouse", folder]) == 2
-    assert "line 1:8: there is no column idd" in capsys.readouterr().err
+    assert "line 1:8: column idd not found" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Tables made, filled, altered and dropped by SQL."""
+"""CREATE, INSERT, ALTER and DROP TABLE."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import tidelock as tl
 from tests.spark.sqlkit import Sql, sql_in
-from tidelock.base.errors import Conflict, InvalidInput, NotFound, Unsupported
-from tidelock.table.properties import TableType
+from tidelock.core.errors import Conflict, InvalidInput, NotFound, Unsupported
+from tidelock.hudi.properties import TableType
 
 COLUMNS = "id BIGINT, name STRING, n INT, day STRING"
 
@@ -22,7 +22,7 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[Sql]:
         yield found
 
 
-def test_a_table_is_what_the_statement_says(sql: Sql) -> None:
+def test_create_table_sets_columns_and_properties(sql: Sql) -> None:
     name = sql.table(
         "id BIGINT NOT NULL, day STRING, ts TIMESTAMP, s STRUCT<a: INT, b: ARRAY<STRING>>",
         partitioned="day",
@@ -34,13 +34,13 @@ def test_a_table_is_what_the_statement_says(sql: Sql) -> None:
         assert table.properties.record_keys == ("id",)
         assert table.properties.ordering_fields == ("ts",)
         assert table.properties.partition_fields == ("day",)
-        # Spark has the columns of partitions last, and so has the table that it describes.
+        # Partition columns come last, as in Spark.
         assert table.schema.names == ["id", "ts", "s", "day"]
     described = {row[0]: row[1] for row in sql(f"DESCRIBE {name}")}
     assert described["s"] == "struct<a:int,b:array<string>>"
 
 
-def test_rows_are_inserted_by_place_by_name_and_by_partition(sql: Sql) -> None:
+def test_rows_are_inserted_by_position_by_name_and_by_partition(sql: Sql) -> None:
     name = sql.table(COLUMNS, partitioned="day")
     sql(f"INSERT INTO {name} VALUES (1, 'a', 1, 'd1'), (2, 'b', 2, 'd2')")
     sql(f"INSERT INTO {name} (day, id) VALUES ('d1', 3)")
@@ -56,11 +56,11 @@ def test_rows_are_inserted_by_place_by_name_and_by_partition(sql: Sql) -> None:
         ],
         key=repr,
     )
-    with pytest.raises(InvalidInput, match=r"takes 4 columns here .* gives 2"):
+    with pytest.raises(InvalidInput, match=r"expected 4 columns .* got 2"):
         sql(f"INSERT INTO {name} SELECT 1, 'a'")
 
 
-def test_an_overwrite_replaces_a_partition_or_all_as_the_mode_says(sql: Sql) -> None:
+def test_insert_overwrite_replaces_a_partition_or_all_rows(sql: Sql) -> None:
     name = sql.table(COLUMNS, partitioned="day")
     sql(f"INSERT INTO {name} VALUES (1, 'a', 1, 'd1'), (2, 'b', 2, 'd2'), (3, 'c', 3, 'd3')")
     sql(f"INSERT OVERWRITE {name} PARTITION (day = 'd1') SELECT 9, 'z', 9")
@@ -87,18 +87,18 @@ def test_columns_are_added_and_widened_and_older_rows_have_nulls(sql: Sql) -> No
         (1, 1, None),
         (2, 5_000_000_000, ["x"]),
     ]
-    with pytest.raises(InvalidInput, match="has a column n already"):
+    with pytest.raises(InvalidInput, match="already has a column n"):
         sql(f"ALTER TABLE {name} ADD COLUMNS (n INT)")
     with pytest.raises(InvalidInput, match="n"):
         sql(f"ALTER TABLE {name} ALTER COLUMN n TYPE INT")
-    with pytest.raises(Unsupported, match="not renamed"):
+    with pytest.raises(Unsupported, match="renaming columns is not supported"):
         sql(f"ALTER TABLE {name} CHANGE COLUMN n m BIGINT")
 
 
 def test_partitions_are_dropped_and_tables_truncated(sql: Sql) -> None:
     name = sql.table(COLUMNS, partitioned="day")
     sql(f"INSERT INTO {name} VALUES (1, 'a', 1, 'd1'), (2, 'b', 2, 'd2')")
-    with pytest.raises(InvalidInput, match="no such partition"):
+    with pytest.raises(InvalidInput, match="partition not found"):
         sql(f"ALTER TABLE {name} DROP PARTITION (day = 'd9')")
     sql(f"ALTER TABLE {name} DROP IF EXISTS PARTITION (day = 'd9'), PARTITION (day = 'd1')")
     assert sql(f"SHOW PARTITIONS {name}") == [("day=d2",)]
@@ -106,24 +106,24 @@ def test_partitions_are_dropped_and_tables_truncated(sql: Sql) -> None:
     assert sql.rows(name) == []
 
 
-def test_a_table_made_of_a_query_has_its_rows_and_no_meta_columns(sql: Sql) -> None:
+def test_create_table_as_select_stores_no_meta_columns(sql: Sql) -> None:
     first = sql.table("id BIGINT, name STRING")
     sql(f"INSERT INTO {first} VALUES (1, 'a')")
     sql.made.append("made_of_query")
-    place = sql.folder / "made_of_query"
+    location = sql.folder / "made_of_query"
     statement = (
-        f"CREATE TABLE made_of_query USING hudi LOCATION '{place}'"
+        f"CREATE TABLE made_of_query USING hudi LOCATION '{location}'"
         f" TBLPROPERTIES (primaryKey = 'id') AS SELECT * FROM {first}"
     )
     assert sql.done(statement)["rows_inserted"] == 1
-    with tl.Table.open(str(place)) as table:
+    with tl.Table.open(str(location)) as table:
         assert table.schema.names == ["id", "name"]
-    with pytest.raises(Conflict, match="there already"):
+    with pytest.raises(Conflict, match="already exists"):
         sql(statement)
     assert sql.done(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
 
 
-def test_a_table_that_is_there_is_registered_and_forgotten_with_its_files_kept(sql: Sql) -> None:
+def test_external_table_is_registered_and_dropped_without_its_files(sql: Sql) -> None:
     name = sql.table("id BIGINT, name STRING")
     sql(f"INSERT INTO {name} VALUES (1, 'a')")
     sql(f"ALTER TABLE {name} RENAME TO {name}_b")
@@ -137,13 +137,13 @@ def test_a_table_that_is_there_is_registered_and_forgotten_with_its_files_kept(s
         sql(f"CREATE TABLE other (id BIGINT, nme STRING) USING tidelock LOCATION '{sql.uri(name)}'")
 
 
-def test_dropping_a_table_that_spark_placed_deletes_its_files(sql: Sql) -> None:
+def test_dropping_a_managed_table_deletes_its_files(sql: Sql) -> None:
     sql("CREATE TABLE placed (id BIGINT) USING tidelock TBLPROPERTIES (primaryKey = 'id')")
-    (place,) = [row[1] for row in sql("DESCRIBE EXTENDED placed") if row[0] == "Location"]
-    assert (Path(place) / ".hoodie" / "hoodie.properties").exists()
+    (location,) = [row[1] for row in sql("DESCRIBE EXTENDED placed") if row[0] == "Location"]
+    assert (Path(location) / ".hoodie" / "hoodie.properties").exists()
     sql("DROP TABLE placed")
-    assert not (Path(place) / ".hoodie" / "hoodie.properties").exists()
-    with pytest.raises(InvalidInput, match="no table or view placed"):
+    assert not (Path(location) / ".hoodie" / "hoodie.properties").exists()
+    with pytest.raises(InvalidInput, match="table or view placed not found"):
         sql("SELECT * FROM placed")
 
 
@@ -158,14 +158,14 @@ def test_properties_are_options_of_later_writes(sql: Sql) -> None:
     assert option not in [row[0] for row in sql(f"SHOW TBLPROPERTIES {name}")]
     with pytest.raises(InvalidInput, match=f"has no property {option}"):
         sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{option}')")
-    with pytest.raises(Unsupported, match="says what a table is"):
+    with pytest.raises(Unsupported, match="can only be set when the table is created"):
         sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('primaryKey' = 'n')")
 
 
 @pytest.mark.parametrize(
-    ("statement", "kind", "says"),
+    ("statement", "kind", "expected"),
     [
-        ("CREATE TABLE x (id INT) USING tidelock", InvalidInput, "needs a record key"),
+        ("CREATE TABLE x (id INT) USING tidelock", InvalidInput, "primaryKey: required"),
         (
             "CREATE TABLE x (id INT) USING tidelock TBLPROPERTIES (primarKey = 'id')",
             InvalidInput,
@@ -176,11 +176,15 @@ def test_properties_are_options_of_later_writes(sql: Sql) -> None:
             Unsupported,
             "OR REPLACE",
         ),
-        ("CREATE TABLE x USING tidelock LOCATION '/nowhere/at/all'", NotFound, "no columns"),
+        (
+            "CREATE TABLE x USING tidelock LOCATION '/nowhere/at/all'",
+            NotFound,
+            "declares no columns",
+        ),
     ],
 )
-def test_wrong_definitions_are_refused_by_name(
-    sql: Sql, statement: str, kind: type[Exception], says: str
+def test_invalid_definitions_are_rejected(
+    sql: Sql, statement: str, kind: type[Exception], expected: str
 ) -> None:
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=expected):
         sql(statement)

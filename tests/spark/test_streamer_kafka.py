@@ -1,4 +1,4 @@
-"""The streamer on a real Kafka broker: ranges of offsets, each record once."""
+"""The streamer on a real Kafka broker: every record is stored once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidelock as tl
-from tidelock.base.errors import DataCorrupt, InvalidInput, NotFound, Unavailable
-from tidelock.pipeline.streamer.settings import Asked
-from tidelock.pipeline.streamer.sync import Streamer, Synced
-from tidelock.testing.servers import RunningServer
-from tidelock.testing.servers.kafka import PARTITIONS, installed_connector
-from tidelock.testing.servers.process import free_ports
-from tidelock.testing.servers.schema_registry import SchemaRegistry, schema_registry
+from testkit.servers import RunningServer
+from testkit.servers.kafka import PARTITIONS, installed_connector
+from testkit.servers.process import free_ports
+from testkit.servers.schema_registry import SchemaRegistry, schema_registry
+from tidelock.core.errors import DataCorrupt, InvalidInput, NotFound, Unavailable
+from tidelock.streamer.batch import Streamer, SyncResult
+from tidelock.streamer.config import StreamerRequest
 
 Record = dict[str, Any]
 
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 @pytest.fixture(scope="module")
 def broker(kafka_server: RunningServer, spark: SparkSession) -> RunningServer:
     if not str(spark.conf.get("spark.jars", "")):
-        pytest.skip("the session began without the connector: python -m tidelock.testing.servers")
+        pytest.skip("the session began without the connector: python -m testkit.servers")
     assert installed_connector()
     return kafka_server
 
@@ -43,7 +43,7 @@ def registry() -> Iterator[SchemaRegistry]:
 def produce(
     spark: SparkSession, broker: RunningServer, topic: str, values: Sequence[bytes | Record]
 ) -> None:
-    """Write records to a topic, one after the other over its partitions."""
+    """Write records to a topic, round-robin over its partitions."""
     encoded = [v if isinstance(v, bytes) else json.dumps(v).encode() for v in values]
     rows = [(bytearray(v), at % PARTITIONS) for at, v in enumerate(encoded)]
     frame = spark.createDataFrame(rows, "value binary, partition int")
@@ -51,13 +51,13 @@ def produce(
     writer.option("topic", topic).save()
 
 
-def asked(
+def streamer_request(
     tmp_path: Path,
     broker: RunningServer,
     topic: str,
     source: str = "JsonKafkaSource",
     **more: Any,
-) -> Asked:
+) -> StreamerRequest:
     given: Mapping[str, object] = more.pop("properties", {})
     properties = {
         "bootstrap.servers": broker.endpoint,
@@ -66,11 +66,13 @@ def asked(
         "hoodie.datasource.write.recordkey.field": "id",
         **given,
     }
-    return Asked(str(tmp_path / "table"), source, properties=properties, op="INSERT", **more)
+    return StreamerRequest(
+        str(tmp_path / "table"), source, properties=properties, op="INSERT", **more
+    )
 
 
-def sync(spark: SparkSession, wanted: Asked) -> Synced | None:
-    streamer = Streamer(spark, wanted)
+def sync(spark: SparkSession, request: StreamerRequest) -> SyncResult | None:
+    streamer = Streamer(spark, request)
     try:
         return streamer.sync()
     finally:
@@ -87,19 +89,19 @@ def records(first: int, last: int) -> list[Record]:
     return [{"id": i, "name": f"n{i}"} for i in range(first, last)]
 
 
-def test_a_topic_is_read_in_ranges_that_the_commit_names(
+def test_commits_store_the_offset_ranges_of_a_topic(
     spark: SparkSession, broker: RunningServer, tmp_path: Path
 ) -> None:
-    wanted = asked(tmp_path, broker, "ranges", source_limit=10)
+    request = streamer_request(tmp_path, broker, "ranges", source_limit=10)
     produce(spark, broker, "ranges", records(0, 16))
-    first, second = sync(spark, wanted), sync(spark, wanted)
+    first, second = sync(spark, request), sync(spark, request)
     assert first is not None
     assert second is not None
     assert first.checkpoint == "ranges,0:3,1:3,2:2,3:2"
     assert (first.rows, second.rows) == (10, 6)
-    assert sync(spark, wanted) is None
+    assert sync(spark, request) is None
     produce(spark, broker, "ranges", records(16, 18))
-    assert sync(spark, wanted) is not None
+    assert sync(spark, request) is not None
     assert ids(tmp_path) == list(range(18))
 
 
@@ -108,14 +110,14 @@ def test_streamers_on_partition_sets_of_one_topic_share_a_table(
 ) -> None:
     produce(spark, broker, "sets", records(0, 12))
     of = "tidelock.streamer.source.kafka.partitions"
-    even = asked(tmp_path, broker, "sets", properties={of: "0,2"})
-    odd = asked(tmp_path, broker, "sets", properties={of: "1,3"})
-    for wanted in (even, odd, even, odd):
-        sync(spark, wanted)
+    even = streamer_request(tmp_path, broker, "sets", properties={of: "0,2"})
+    odd = streamer_request(tmp_path, broker, "sets", properties={of: "1,3"})
+    for request in (even, odd, even, odd):
+        sync(spark, request)
     assert ids(tmp_path) == list(range(12))
 
 
-def test_what_is_no_json_is_put_aside_and_tombstones_are_no_rows(
+def test_malformed_json_is_quarantined_and_tombstones_are_skipped(
     spark: SparkSession, broker: RunningServer, tmp_path: Path
 ) -> None:
     produce(spark, broker, "bad", [*records(0, 3), b"\xff\xfe", b"{"])
@@ -123,29 +125,33 @@ def test_what_is_no_json_is_put_aside_and_tombstones_are_no_rows(
     writer = frame.write.format("kafka").option("kafka.bootstrap.servers", broker.endpoint)
     writer.option("topic", "bad").save()
     with pytest.raises(InvalidInput, match="2 malformed records"):
-        sync(spark, asked(tmp_path, broker, "bad"))
+        sync(spark, streamer_request(tmp_path, broker, "bad"))
     aside = {"tidelock.streamer.malformed": "quarantine"}
-    done = sync(spark, asked(tmp_path, broker, "bad", properties=aside))
+    done = sync(spark, streamer_request(tmp_path, broker, "bad", properties=aside))
     assert done is not None
-    assert (done.taken, done.rows, done.malformed) == (6, 3, 2)
+    assert (done.units, done.rows, done.malformed) == (6, 3, 2)
 
 
-def test_offsets_can_be_columns(spark: SparkSession, broker: RunningServer, tmp_path: Path) -> None:
-    kept = {"hoodie.streamer.source.kafka.append.offsets": "true"}
+def test_offsets_can_be_added_as_columns(
+    spark: SparkSession, broker: RunningServer, tmp_path: Path
+) -> None:
+    with_offsets = {"hoodie.streamer.source.kafka.append.offsets": "true"}
     produce(spark, broker, "kept", records(0, 2))
-    sync(spark, asked(tmp_path, broker, "kept", properties=kept))
+    sync(spark, streamer_request(tmp_path, broker, "kept", properties=with_offsets))
     with tl.Table.open(str(tmp_path / "table")) as table:
         found = sorted(table.read().to_pylist(), key=lambda row: row["id"])
     assert [row["_hoodie_kafka_source_partition"] for row in found] == [0, 1]
     assert [row["_hoodie_kafka_source_offset"] for row in found] == [0, 0]
 
 
-def test_a_new_topic_is_begun_where_it_ends_unless_asked_otherwise(
+def test_new_topic_is_read_from_its_end_by_default(
     spark: SparkSession, broker: RunningServer, tmp_path: Path
 ) -> None:
     produce(spark, broker, "latest", records(0, 4))
-    wanted = asked(tmp_path, broker, "latest", properties={"auto.offset.reset": "latest"})
-    streamer = Streamer(spark, wanted)
+    request = streamer_request(
+        tmp_path, broker, "latest", properties={"auto.offset.reset": "latest"}
+    )
+    streamer = Streamer(spark, request)
     assert streamer.sync() is None
     produce(spark, broker, "latest", records(4, 6))
     assert streamer.sync() is not None
@@ -153,17 +159,19 @@ def test_a_new_topic_is_begun_where_it_ends_unless_asked_otherwise(
     assert ids(tmp_path) == [4, 5]
 
 
-def test_where_a_topic_ended_is_remembered_by_a_table_that_is_there(
+def test_existing_table_stores_the_initial_end_of_a_topic(
     spark: SparkSession, broker: RunningServer, tmp_path: Path
 ) -> None:
     tl.Table.create(str(tmp_path / "table"), [("id", pa.int64())], key="id").close()
     produce(spark, broker, "pinned", records(0, 4))
-    wanted = asked(tmp_path, broker, "pinned", properties={"auto.offset.reset": "latest"})
-    begun = sync(spark, wanted)
+    request = streamer_request(
+        tmp_path, broker, "pinned", properties={"auto.offset.reset": "latest"}
+    )
+    begun = sync(spark, request)
     assert begun is not None
     assert (begun.rows, begun.checkpoint) == (0, "pinned,0:1,1:1,2:1,3:1")
     produce(spark, broker, "pinned", records(4, 6))
-    sync(spark, wanted)
+    sync(spark, request)
     assert ids(tmp_path) == [4, 5]
 
 
@@ -183,11 +191,11 @@ def wire(number: int, schema: Mapping[str, Any], record: Record) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + body.getvalue()
 
 
-def test_avro_records_of_several_schemas_are_read_as_the_latest(
+def test_avro_records_of_several_schemas_are_read_with_the_latest(
     spark: SparkSession, broker: RunningServer, tmp_path: Path, registry: SchemaRegistry
 ) -> None:
     old = registry.register("avro-value", ORDER)
-    wanted = asked(
+    request = streamer_request(
         tmp_path,
         broker,
         "avro",
@@ -199,11 +207,11 @@ def test_avro_records_of_several_schemas_are_read_as_the_latest(
         },
     )
     produce(spark, broker, "avro", [wire(old, ORDER, {"id": i}) for i in range(3)])
-    sync(spark, wanted)
+    sync(spark, request)
     wider = registry.register("avro-value", WIDER)
     later = [wire(wider, WIDER, {"id": 3, "at": 10**15}), wire(old, ORDER, {"id": 4})]
     produce(spark, broker, "avro", [*later, b"no avro", wire(99, ORDER, {"id": 5})])
-    done = sync(spark, wanted)
+    done = sync(spark, request)
     assert done is not None
     assert (done.rows, done.malformed) == (2, 2)
     with tl.Table.open(str(tmp_path / "table")) as table:
@@ -213,7 +221,7 @@ def test_avro_records_of_several_schemas_are_read_as_the_latest(
     assert found[4].timestamp() == 0
 
 
-def test_a_registry_or_broker_that_is_down_is_named_and_nothing_is_lost(
+def test_unavailable_registry_or_broker_is_reported_and_nothing_is_lost(
     spark: SparkSession, broker: RunningServer, tmp_path: Path, registry: SchemaRegistry
 ) -> None:
     number = registry.register("down-value", ORDER)
@@ -223,8 +231,8 @@ def test_a_registry_or_broker_that_is_down_is_named_and_nothing_is_lost(
     key = "hoodie.streamer.schemaprovider.registry.url"
     provider = "SchemaRegistryProvider"
 
-    def wanted(url: str, **more: object) -> Asked:
-        return asked(
+    def request(url: str, **more: object) -> StreamerRequest:
+        return streamer_request(
             tmp_path,
             broker,
             "down",
@@ -233,28 +241,30 @@ def test_a_registry_or_broker_that_is_down_is_named_and_nothing_is_lost(
             properties={key: url, **more},
         )
 
-    with pytest.raises(Unavailable, match=f"schema registry http://127.0.0.1:{port} cannot be"):
-        sync(spark, wanted(away))
+    with pytest.raises(
+        Unavailable, match=f"cannot reach the schema registry http://127.0.0.1:{port}"
+    ):
+        sync(spark, request(away))
     servers = {"bootstrap.servers": f"127.0.0.1:{port}", "default.api.timeout.ms": "1000"}
-    with pytest.raises(Unavailable, match=f"topic down at 127.0.0.1:{port} cannot be read"):
-        sync(spark, wanted(registry.url("down-value"), **servers))
-    sync(spark, wanted(registry.url("down-value")))
+    with pytest.raises(Unavailable, match=f"cannot read topic down at 127.0.0.1:{port}"):
+        sync(spark, request(registry.url("down-value"), **servers))
+    sync(spark, request(registry.url("down-value")))
     assert ids(tmp_path) == [0, 1, 2]
 
 
-def test_a_topic_that_is_not_there_or_was_made_anew_is_named(
+def test_missing_or_recreated_topic_is_reported(
     spark: SparkSession, broker: RunningServer, tmp_path: Path
 ) -> None:
     quiet = {"allow.auto.create.topics": "false"}
     with pytest.raises((NotFound, Unavailable), match="absent"):
-        sync(spark, asked(tmp_path, broker, "absent", properties=quiet))
+        sync(spark, streamer_request(tmp_path, broker, "absent", properties=quiet))
     produce(spark, broker, "anew", records(0, 4))
-    sync(spark, asked(tmp_path, broker, "anew"))
-    with pytest.raises(DataCorrupt, match="ends at 1, before 50, which was read already"):
-        sync(spark, asked(tmp_path, broker, "anew", checkpoint="anew,0:50"))
+    sync(spark, streamer_request(tmp_path, broker, "anew"))
+    with pytest.raises(DataCorrupt, match="the end offset 1 is before 50"):
+        sync(spark, streamer_request(tmp_path, broker, "anew", checkpoint="anew,0:50"))
 
 
-def test_the_recipe_of_two_streamers_on_one_topic_runs(
+def test_example_of_two_streamers_on_one_topic_runs(
     spark: SparkSession,
     broker: RunningServer,
     tmp_path: Path,

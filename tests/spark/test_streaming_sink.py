@@ -1,4 +1,4 @@
-"""`writeStream.format("tidelock")`: each micro-batch is one commit, once, whatever is repeated."""
+"""`writeStream.format("tidelock")`: each micro-batch is committed exactly once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import tidelock as tl
 from tests.unit.doubles import ManualClock
-from tidelock.base.errors import (
+from tidelock.core.errors import (
     ConfigInvalid,
     InvalidInput,
     OutcomeUnknown,
     StoreUnreachable,
     TidelockError,
 )
-from tidelock.operation.report import WriteReport
-from tidelock.pipeline.datasource.writing import Operation
-from tidelock.pipeline.streaming import sink as sinks
-from tidelock.pipeline.streaming.sink import QUERY, SINK_CHECKPOINT, Sink
-from tidelock.txn.mark import Mark
+from tidelock.operations.report import WriteReport
+from tidelock.spark.datasource.write import Operation
+from tidelock.spark.streaming import sink as sinks
+from tidelock.spark.streaming.sink import QUERY, SINK_CHECKPOINT, Sink
+from tidelock.txn.app_transactions import AppTransaction
 
 SCHEMA = "id string, day string, ts bigint, name string"
 OPTIONS = {
@@ -42,7 +42,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 class Inbox:
-    """A folder that a stream reads: each file is one micro-batch."""
+    """The source folder of a stream: each file is one micro-batch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,11 +66,11 @@ def inbox(tmp_path: Path) -> Inbox:
 
 
 def ran(
-    data: DataFrame, uri: Path, options: Mapping[str, str] | None = None, **told: str
+    data: DataFrame, uri: Path, options: Mapping[str, str] | None = None, **extra: str
 ) -> StreamingQuery:
-    """Let a stream take everything that is there, and return its query."""
+    """Process all available input of a stream; return its query."""
     writer = data.writeStream.format("tidelock").options(**{**OPTIONS, **(options or {})})
-    for name, value in told.items():
+    for name, value in extra.items():
         writer = getattr(writer, name)(value)
     if "checkpointLocation" not in (options or {}):
         writer = writer.option("checkpointLocation", f"{uri}-checkpoint")
@@ -86,17 +86,19 @@ def rows_of(uri: Path) -> list[Row]:
 
 
 def batches(uri: Path) -> list[str]:
-    """Return which batches the commits of a table say they are, in order."""
+    """Return the batch numbers of the commits of a table, in order."""
     with tl.Table.open(str(uri)) as table:
         timeline = table._snapshot.timeline
-        said = [timeline.commit(i).extra_metadata.get(SINK_CHECKPOINT) for i in timeline.writes()]
-    return [text for text in said if text]
+        metadata = [
+            timeline.commit(i).extra_metadata.get(SINK_CHECKPOINT) for i in timeline.writes()
+        ]
+    return [text for text in metadata if text]
 
 
 A, B, C = ("a", "d1", 1, "Ann"), ("b", "d1", 1, "Bob"), ("c", "d2", 1, "Cid")
 
 
-def test_a_batch_that_spark_repeats_after_a_crash_is_not_inserted_twice(
+def test_batch_that_spark_repeats_after_a_crash_is_not_inserted_twice(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     uri, insert = tmp_path / "orders", {"hoodie.datasource.write.operation": "insert"}
@@ -104,7 +106,7 @@ def test_a_batch_that_spark_repeats_after_a_crash_is_not_inserted_twice(
     inbox.put(B)
     first = ran(inbox.stream(session), uri, insert)
     assert rows_of(uri) == [A, B]
-    # The table has the batch; that Spark knows it does not.
+    # The table has the batch, but Spark has not recorded it.
     for name in ("1", ".1.crc"):
         (tmp_path / "orders-checkpoint" / "commits" / name).unlink()
     inbox.put(C)
@@ -114,37 +116,37 @@ def test_a_batch_that_spark_repeats_after_a_crash_is_not_inserted_twice(
     assert rows_of(uri) == [A, B, C]
     assert [json.loads(text) for text in batches(uri)] == [{first.id: str(n)} for n in range(3)]
     with tl.Table.open(str(uri)) as table:
-        said = {SINK_CHECKPOINT: json.dumps({first.id: "2"}), QUERY: str(first.id)}
-        assert table.mark(str(first.id)) == Mark(str(first.id), 2, said)
+        metadata = {SINK_CHECKPOINT: json.dumps({first.id: "2"}), QUERY: str(first.id)}
+        assert table.app_transaction(str(first.id)) == AppTransaction(str(first.id), 2, metadata)
 
 
-def test_streams_with_names_of_their_own_share_a_table(
+def test_streams_with_different_names_share_a_table(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     uri, other = tmp_path / "orders", Inbox(tmp_path / "other")
     inbox.put(A, B)
     other.put(("b", "d1", 2, "Ben"), C)
     for name, source in (("eu", inbox), ("us", other)):
-        told = {
+        extra = {
             "hoodie.datasource.write.streaming.checkpoint.identifier": name,
             "checkpointLocation": str(tmp_path / name),
         }
-        ran(source.stream(session), uri, told)
+        ran(source.stream(session), uri, extra)
     assert rows_of(uri) == [A, ("b", "d1", 2, "Ben"), C]
     with tl.Table.open(str(uri)) as table:
         for name in ("eu", "us"):
-            mark = table.mark(name)
-            assert mark is not None
-            assert mark.version == 0
+            app_transaction = table.app_transaction(name)
+            assert app_transaction is not None
+            assert app_transaction.version == 0
 
 
-def test_a_second_query_under_the_same_name_is_refused_and_loses_nothing_in_silence(
+def test_second_query_with_the_same_name_is_rejected(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     uri, name = tmp_path / "orders", "hoodie.datasource.write.streaming.checkpoint.identifier"
     inbox.put(A)
     ran(inbox.stream(session), uri, {name: "eu", "checkpointLocation": str(tmp_path / "1")})
-    with pytest.raises(StreamingQueryException, match="give every query"):
+    with pytest.raises(StreamingQueryException, match="set a unique hoodie"):
         ran(inbox.stream(session), uri, {name: "eu", "checkpointLocation": str(tmp_path / "2")})
     assert rows_of(uri) == [A]
 
@@ -167,7 +169,7 @@ def test_upserts_and_deletes_of_a_partitioned_stream(
     assert rows_of(uri) == [("a", "d1", 2, "Amy"), C]
 
 
-def test_a_complete_result_replaces_the_table_each_time(
+def test_complete_result_replaces_the_table_each_time(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     uri = tmp_path / "days"
@@ -184,7 +186,7 @@ def test_a_complete_result_replaces_the_table_each_time(
         assert [entry.operation for entry in table.history(2)] == ["INSERT_OVERWRITE_TABLE"] * 2
 
 
-def test_a_stream_without_a_place_for_its_checkpoints_does_not_start(
+def test_stream_without_a_checkpoint_location_does_not_start(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     writer = inbox.stream(session).writeStream.format("tidelock").options(**OPTIONS)
@@ -192,7 +194,7 @@ def test_a_stream_without_a_place_for_its_checkpoints_does_not_start(
         writer.start(str(tmp_path / "orders"))
 
 
-def test_an_unknown_option_of_a_stream_is_named_before_it_starts(
+def test_unknown_option_of_a_stream_is_named_before_it_starts(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     wrong = "hoodie.datasource.write.streaming.retry.counts"
@@ -203,7 +205,7 @@ def test_an_unknown_option_of_a_stream_is_named_before_it_starts(
     assert "did you mean hoodie.datasource.write.streaming.retry.count?" in caught.value.hint
 
 
-def test_streams_of_other_formats_go_where_they_went(
+def test_streams_of_other_formats_are_unchanged(
     session: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
     inbox.put(A, C)
@@ -214,7 +216,7 @@ def test_streams_of_other_formats_go_where_they_went(
 
 
 class FakeFrame:
-    """A frame of which nothing but the session's query id is asked."""
+    """A frame that only provides the query id of its session."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -227,20 +229,20 @@ class FakeFrame:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Mark]]:
-    """Return a way to let the writes of a sink fail with errors, one after the other."""
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[AppTransaction]]:
+    """Return a function that makes the writes of a sink fail with the given errors in turn."""
 
-    def with_errors(*errors: TidelockError) -> list[Mark]:
-        left, seen = list(errors), list[Mark]()
+    def with_errors(*errors: TidelockError) -> list[AppTransaction]:
+        left, seen = list(errors), list[AppTransaction]()
 
-        def run(*_: Any, mark: Mark, **__: Any) -> WriteReport:
-            seen.append(mark)
+        def write_frame(*_: Any, app_transaction: AppTransaction, **__: Any) -> WriteReport:
+            seen.append(app_transaction)
             if left:
                 raise left.pop(0)
             return WriteReport("upsert", "1", "2")
 
-        monkeypatch.setattr(sinks, "run", run)
-        monkeypatch.setattr(sinks, "opened", lambda *_: FakeFrame())
+        monkeypatch.setattr(sinks, "write_frame", write_frame)
+        monkeypatch.setattr(sinks, "open_or_create", lambda *_: FakeFrame())
         return seen
 
     return with_errors
@@ -253,18 +255,22 @@ def sink_of(**options: object) -> tuple[Sink, ManualClock]:
     return Sink("memory://t", Operation.UPSERT, named, clock=clock), clock
 
 
-def test_a_batch_is_tried_again_with_the_same_mark_when_the_store_does_not_answer(
-    failing: Callable[..., list[Mark]],
+def test_batch_is_retried_with_the_same_app_transaction(
+    failing: Callable[..., list[AppTransaction]],
 ) -> None:
     seen = failing(StoreUnreachable("gone"), OutcomeUnknown("who knows"))
     sink, clock = sink_of()
     before = clock.now().monotonic_ms
     sink(FakeFrame(), 4)  # type: ignore[arg-type]
-    assert [(mark.application, mark.version) for mark in seen] == [("query-1", 4)] * 3
+    assert [(app_transaction.application, app_transaction.version) for app_transaction in seen] == [
+        ("query-1", 4)
+    ] * 3
     assert clock.now().monotonic_ms - before == 2_000 + 4_000
 
 
-def test_a_batch_that_can_never_succeed_fails_at_once(failing: Callable[..., list[Mark]]) -> None:
+def test_batch_that_can_never_succeed_fails_at_once(
+    failing: Callable[..., list[AppTransaction]],
+) -> None:
     seen = failing(InvalidInput("the column is missing"))
     sink, _ = sink_of()
     with pytest.raises(InvalidInput) as caught:
@@ -273,8 +279,8 @@ def test_a_batch_that_can_never_succeed_fails_at_once(failing: Callable[..., lis
     assert caught.value.__cause__ is None, "a long text would end the query without a word"
 
 
-def test_retries_end_and_a_lost_batch_may_be_passed_over(
-    failing: Callable[..., list[Mark]],
+def test_retries_are_limited_and_a_failed_batch_can_be_ignored(
+    failing: Callable[..., list[AppTransaction]],
 ) -> None:
     seen = failing(*[StoreUnreachable("gone")] * 5)
     sink, _ = sink_of(retry_count=1)

@@ -1,4 +1,4 @@
-"""`readStream.format("tidelock")`: every change once, in order, at the pace that was asked for."""
+"""`readStream.format("tidelock")`: every change is read once, in order, within the limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import tidelock as tl
-from tidelock.base.errors import ConfigInvalid, NotFound
-from tidelock.operation.following import settled_writes
-from tidelock.pipeline.streaming.options import BYTES_MAX, COMMITS_MAX, START
-from tidelock.pipeline.streaming.source import COMPLETION, ChangeStream
-from tidelock.store.address import StoreAddress
-from tidelock.store.contract import ObjectMeta
-from tidelock.store.uri import open_store
+from tidelock.core.errors import ConfigInvalid, NotFound
+from tidelock.operations.read import completed_writes
+from tidelock.spark.options import BYTES_MAX, COMMITS_MAX, START
+from tidelock.spark.streaming.source import COMPLETION, ChangeStreamReader
+from tidelock.storage.contract import ObjectMeta
+from tidelock.storage.uri import StoreAddress, open_store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
@@ -45,7 +44,7 @@ def stream(session: SparkSession, table: tl.Table, **options: object) -> DataFra
 
 
 def followed(data: DataFrame, out: Path) -> StreamingQuery:
-    """Let a stream take all that is there, by and by, into files."""
+    """Write all available changes of a stream to files."""
     writer = data.select("id", "v", "_hoodie_commit_time").writeStream.format("json")
     query = writer.option("checkpointLocation", f"{out}-c").start(str(out))
     try:
@@ -59,7 +58,7 @@ def seen(session: SparkSession, out: Path) -> list[tuple[int, int]]:
     return sorted((row.id, row.v) for row in session.read.json(str(out)).collect())
 
 
-def test_a_stream_goes_on_where_it_stopped_and_takes_so_many_commits_at_a_time(
+def test_stream_resumes_and_limits_commits_per_batch(
     session: SparkSession, table: tl.Table, tmp_path: Path
 ) -> None:
     for number in range(3):
@@ -76,26 +75,26 @@ def test_a_stream_goes_on_where_it_stopped_and_takes_so_many_commits_at_a_time(
     assert seen(session, out) == sorted([*expected, (0, 1), (20, 1)])
 
 
-def test_a_batch_that_was_planned_before_a_crash_has_the_same_rows_after_it(
+def test_batch_that_was_planned_before_a_crash_has_the_same_rows_after_it(
     session: SparkSession, table: tl.Table, tmp_path: Path
 ) -> None:
     changed(table, 1, 2)
     out = tmp_path / "out"
     followed(stream(session, table), out)
-    for place in (tmp_path / "out-c" / "commits", out / "_spark_metadata"):
+    for folder in (tmp_path / "out-c" / "commits", out / "_spark_metadata"):
         for name in ("0", ".0.crc"):
-            (place / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
     changed(table, 1, v=5)
     followed(stream(session, table), out)
     assert seen(session, out) == [(1, 0), (1, 5), (2, 0)]
 
 
-def reader(table: tl.Table, **options: object) -> ChangeStream:
-    """Return what plans a stream, without Spark around it."""
-    return ChangeStream(StoreAddress(table.uri), options, StructType().add("id", "long"))
+def reader(table: tl.Table, **options: object) -> ChangeStreamReader:
+    """Return the stream reader, without Spark."""
+    return ChangeStreamReader(StoreAddress(table.uri), options, StructType().add("id", "long"))
 
 
-def test_where_a_stream_begins(table: tl.Table) -> None:
+def test_start_offset_of_a_stream(table: tl.Table) -> None:
     first = changed(table, 1)
     last = changed(table, 2)
     assert reader(table).latestOffset() == {COMPLETION: last}
@@ -104,22 +103,22 @@ def test_where_a_stream_begins(table: tl.Table) -> None:
     assert after.initialOffset() == {COMPLETION: first}
     assert after.latestOffset() == {COMPLETION: last}
     assert after.initialOffset() == {COMPLETION: first}, "though it has been read further"
-    with pytest.raises(ConfigInvalid, match=r"startOffset = newest"):
+    with pytest.raises(ConfigInvalid, match=r"startOffset: expected .*, got 'newest'"):
         reader(table, **{START.key: "newest"}).initialOffset()
 
 
-def test_one_commit_is_taken_however_large_and_more_while_they_fit(table: tl.Table) -> None:
+def test_batch_has_at_least_one_commit_and_more_within_the_limit(table: tl.Table) -> None:
     start = table.latest_completion
     ends = [changed(table, number) for number in range(4)]
     tiny = reader(table, **{START.key: start, BYTES_MAX.key: 1})
     assert [tiny.latestOffset()[COMPLETION] for _ in range(5)] == [*ends, ends[-1]]
-    whole = reader(table, **{START.key: start, BYTES_MAX.key: 10**9})
-    assert whole.latestOffset()[COMPLETION] == ends[-1]
-    with pytest.raises(ConfigInvalid, match="lets nothing through"):
+    unlimited = reader(table, **{START.key: start, BYTES_MAX.key: 10**9})
+    assert unlimited.latestOffset()[COMPLETION] == ends[-1]
+    with pytest.raises(ConfigInvalid, match="expected 1 or more, got"):
         reader(table, **{COMMITS_MAX.key: 0}).latestOffset()
 
 
-def test_nothing_to_read_is_no_part_and_a_restart_says_how_far_it_is(table: tl.Table) -> None:
+def test_empty_range_has_no_partitions_and_a_restart_sets_the_offset(table: tl.Table) -> None:
     first = changed(table, 1)
     last = changed(table, 2)
     again = reader(table, **{COMMITS_MAX.key: 1})
@@ -127,29 +126,29 @@ def test_nothing_to_read_is_no_part_and_a_restart_says_how_far_it_is(table: tl.T
     assert again.latestOffset() == {COMPLETION: last}
 
 
-def test_a_commit_that_shows_before_an_earlier_one_is_not_read_past(
+def test_commit_listed_before_an_earlier_one_is_not_skipped(
     table: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A listing is no moment: the earlier file may have appeared behind its back."""
+    """A listing is not atomic: an earlier file may appear while it runs."""
     begin = table.latest_completion
     first, last = changed(table, 1), changed(table, 2)
     store = open_store(table.uri)
     listed = store.list
-    looks = 0
+    listings = 0
 
     def torn(prefix: str, **more: Any) -> Iterator[ObjectMeta]:
-        nonlocal looks
-        looks += "timeline" in prefix
-        hidden = f"_{first}." if looks == 1 else None
+        nonlocal listings
+        listings += "timeline" in prefix
+        hidden = f"_{first}." if listings == 1 else None
         return (meta for meta in listed(prefix, **more) if not hidden or hidden not in meta.key)
 
     monkeypatch.setattr(store, "list", torn)
-    _, writes = settled_writes(store, str(begin))
+    _, writes = completed_writes(store, str(begin))
     assert [each.completion for each in writes] == [first, last]
-    assert looks > 1
+    assert listings > 1
 
 
-def test_a_stream_that_the_clean_has_overtaken_says_so_and_skips_nothing(table: tl.Table) -> None:
+def test_stream_fails_if_its_files_were_cleaned(table: tl.Table) -> None:
     begin = {COMPLETION: str(table.latest_completion)}
     options = {"hoodie.clean.commits.retained": "1", "hoodie.clean.automatic": "false"}
     with tl.Table.open(table.uri, options=options) as owner:

@@ -1,4 +1,4 @@
-"""Rules about pages: what they link to exists, and the change log knows the version."""
+"""Rules about pages: links resolve, and the change log has the current version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATH = re.compile(r"`((?:src|tests|docs|specs|scripts|benchmarks|\.ci)/[\w./*-]
 
 
 def links_lead_somewhere(project: Project) -> Iterator[Finding]:
-    """A link inside the project names a file that exists, and a heading of it."""
+    """A link inside the project names an existing file, and an existing heading in it."""
     for path in project.paths(suffix=".md"):
         for number, line in _prose(project, path):
             for target in _LINK.findall(line):
@@ -34,7 +34,7 @@ def links_lead_somewhere(project: Project) -> Iterator[Finding]:
 
 
 def named_files_exist(project: Project) -> Iterator[Finding]:
-    """A page that names `tests/…` or `src/…` names what is there."""
+    """A page that names `tests/…` or `src/…` names an existing path."""
     for path in project.paths(suffix=".md"):
         for number, line in _prose(project, path):
             for target in _PATH.findall(line):
@@ -43,7 +43,7 @@ def named_files_exist(project: Project) -> Iterator[Finding]:
 
 
 def the_change_log_knows_the_version(project: Project) -> Iterator[Finding]:
-    """The top entry of the change log is the version that pyproject.toml would release."""
+    """The top entry of the change log is the version in pyproject.toml."""
     version = (
         tomllib.loads(project.files.get("pyproject.toml", "")).get("project", {}).get("version")
     )

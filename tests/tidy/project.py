@@ -1,4 +1,4 @@
-"""The project as text: what the rules read. A planted sample is a `Project` too."""
+"""The project's text files, which the rules read. A planted sample is a `Project` too."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 
-# What is written by hand. Nothing is asked of git: a release archive has none.
-FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", "specs", "scripts", ".ci")
+# Hand-written files. Git is not used: a release archive has no repository.
+FOLDERS = ("src", "testkit", "tests", "benchmarks", "examples", "docs", "specs", "scripts", ".ci")
 TEXT = {"", ".awk", ".cfg", ".html", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One place that breaks a rule, as `path:line: what and what to do`."""
+    """One violation of a rule, as `path:line: what and what to do`."""
 
     path: str
     line: int
@@ -35,7 +35,7 @@ class Project:
     files: Mapping[str, str]
 
     def paths(self, prefix: str = "", suffix: str = "") -> Iterator[str]:
-        """Yield the paths that begin and end so, in order."""
+        """Yield the paths with this prefix and suffix, in order."""
         yield from sorted(p for p in self.files if p.startswith(prefix) and p.endswith(suffix))
 
     def lines(self, path: str) -> list[tuple[int, str]]:
@@ -47,8 +47,9 @@ class Project:
         return _parsed(self.files[path])
 
     def modules(self) -> dict[str, str]:
-        """Return the product's modules and packages, dotted name to path."""
-        return {module_name(path): path for path in self.paths("src/", ".py")}
+        """Return the modules of the product and of the test kit, dotted name to path."""
+        found = [*self.paths("src/", ".py"), *self.paths("testkit/", ".py")]
+        return {module_name(path): path for path in found}
 
 
 @cache
@@ -57,8 +58,8 @@ def _parsed(text: str) -> ast.Module:
 
 
 def module_name(path: str) -> str:
-    """Return the dotted name of a file below src/."""
-    parts = PurePosixPath(path).with_suffix("").parts[1:]
+    """Return the dotted name of a Python file."""
+    parts = PurePosixPath(path.removeprefix("src/")).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -1,9 +1,10 @@
-"""Each rule against a planted violation it must find, and against a clean project it must pass."""
+"""Each rule finds its planted violation, and passes a clean project."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -12,47 +13,48 @@ from tests.tidy.project import Project
 from tests.tidy.test_project_is_tidy import RULES, Rule
 
 CLEAN = {
-    "README.md": "# Sample\n\nSee [the map](docs/map.md#the-way-in) and `src/tidelock/base/`.\n",
+    "README.md": "# Sample\n\nSee [the map](docs/map.md#the-way-in) and `src/tidelock/core/`.\n",
     "CHANGELOG.md": "# Changes\n\n## [1.0.0] - unreleased\n",
     "docs/map.md": "# Map\n\n## The way in\n\n```\n[not a link](nowhere.md)\n```\n",
-    "Makefile": "soak:\n\tpython -m tidelock.testing.soak\n",
+    "Makefile": "soak:\n\tpython -m testkit.soak\n",
     "requirements.lock": "rich==14.0 \\\n    --hash=sha256:0\n",
     "pyproject.toml": (
         '[project]\nversion = "1.0.0"\ndependencies = ["rich>=13"]\n'
         'scripts = { sample = "tidelock.ops.main:run" }\n'
-        '[[tool.importlinter.contracts]]\nid = "pure"\nsource_modules = ["tidelock.base.fold"]\n'
+        '[[tool.importlinter.contracts]]\nid = "pure"\nsource_modules = ["tidelock.core.fold"]\n'
     ),
     "src/tidelock/__init__.py": (
         '"""Sample."""\n__all__ = ["run"]\n_LAZY = {"run": "tidelock.ops.main:run"}\n'
         "if not TYPE_CHECKING:\n    def __getattr__(name: str) -> object: ...\n"
         "def __dir__() -> list[str]: ...\n"
     ),
-    "src/tidelock/base/limits.py": '"""Bounds."""\nSIZE_MAX: int = 1\n',
-    "src/tidelock/base/fold.py": '"""Pure fold."""\nfrom tidelock.base.errors import Conflict\n',
-    "src/tidelock/base/errors.py": (
+    "src/tidelock/core/limits.py": '"""Bounds."""\nSIZE_MAX: int = 1\n',
+    "src/tidelock/core/fold.py": '"""Pure fold."""\nfrom tidelock.core.errors import Conflict\n',
+    "src/tidelock/core/errors.py": (
         '"""The tree.\n\n    TidelockError\n      Conflict   lost\n"""\n'
         "class TidelockError(Exception): ...\nclass Conflict(TidelockError): ...\n"
     ),
     "src/tidelock/ops/main.py": (
-        '"""Command."""\nfrom tidelock.base import fold, limits\nprint(limits.SIZE_MAX)\n'
+        '"""Command."""\nfrom tidelock.core import errors, fold, limits\nprint(limits.SIZE_MAX)\n'
     ),
-    "src/tidelock/testing/soak.py": '"""Soak."""\n',
-    "src/tidelock/testing/world.py": '"""For tests."""\n',
-    "tests/test_world.py": "from tidelock.testing import world\n",
+    "testkit/soak.py": '"""Soak."""\n',
+    "testkit/world.py": '"""For tests."""\n',
+    "tests/test_world.py": "from testkit import world\n",
 }
 
 
 @dataclass(frozen=True)
 class Plant:
-    """A file that replaces or joins the clean ones, and what the rule must say about it.
+    """A file that replaces or extends the clean ones, and the expected finding.
 
-    Without a text the file is missing.
+    Without text the file is missing.
     """
 
     rule: Rule
     path: str
     text: str | None
     says: str
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
 def _host(*labels: str) -> str:
@@ -60,7 +62,7 @@ def _host(*labels: str) -> str:
 
 
 PLANTS = (
-    Plant(shape.files_are_small, "src/tidelock/base/big.py", "x = 1\n" * 801, "801 lines"),
+    Plant(shape.files_are_small, "src/tidelock/core/big.py", "x = 1\n" * 801, "801 lines"),
     Plant(shape.files_are_small, "tests/test_big.py", "x = 1\n" * 801, "801 lines"),
     Plant(
         shape.functions_fit_a_screen,
@@ -70,10 +72,10 @@ PLANTS = (
     ),
     Plant(shape.modules_have_a_subject, "src/tidelock/lock/utils.py", "", "'utils'"),
     Plant(shape.modules_have_a_subject, "tests/common/stores.py", "", "'common'"),
-    Plant(shape.modules_say_what_they_are_for, "src/tidelock/base/mute.py", "x = 1\n", "docstring"),
+    Plant(shape.modules_say_what_they_are_for, "src/tidelock/core/mute.py", "x = 1\n", "docstring"),
     Plant(
         shape.packages_only_list_names,
-        "src/tidelock/base/__init__.py",
+        "src/tidelock/core/__init__.py",
         '"""Base."""\n_cache = {}\n',
         "logic in __init__.py",
     ),
@@ -100,18 +102,31 @@ PLANTS = (
     Plant(words.no_registry_is_named, "docs/a.md", _host("proxy", "golang", "org"), "registry"),
     Plant(words.the_project_speaks_of_itself, "docs/a.md", "see issue" + " #12\n", "own words"),
     Plant(words.the_project_speaks_of_itself, "docs/a.md", "As reque" + "sted, \n", "own words"),
-    Plant(wiring.every_module_is_reached, "src/tidelock/base/alone.py", '"""Alone."""', "wire it"),
+    Plant(wiring.every_module_is_reached, "src/tidelock/core/alone.py", '"""Alone."""', "wire it"),
     Plant(wiring.every_module_is_reached, "tests/test_world.py", "", "wire it"),
+    Plant(
+        wiring.a_module_of_one_importer_has_a_reason,
+        "src/tidelock/core/limits.py",
+        '"""Bounds."""\nfrom tidelock.core import half\nSIZE_MAX: int = half.SIZE\n',
+        "only tidelock.core.limits imports it",
+        more={"src/tidelock/core/half.py": '"""Half."""\nSIZE = 1\n'},
+    ),
+    Plant(
+        wiring.no_class_name_is_used_twice,
+        "src/tidelock/ops/lock.py",
+        '"""Lock."""\nclass Conflict: ...\n',
+        "src/tidelock/core/errors.py too",
+    ),
     Plant(wiring.every_limit_is_used, "src/tidelock/ops/main.py", '"""Idle."""', "SIZE_MAX"),
     Plant(
         wiring.every_error_is_in_the_drawn_tree,
-        "src/tidelock/base/fold.py",
+        "src/tidelock/core/fold.py",
         '"""Pure fold."""\nclass Overtaken(Conflict): ...\n',
         "Overtaken is not in the tree",
     ),
     Plant(
         wiring.every_error_is_in_the_drawn_tree,
-        "src/tidelock/base/errors.py",
+        "src/tidelock/core/errors.py",
         '"""\n    TidelockError\n      Outer\n        Inner\n"""\n'
         "class TidelockError(Exception): ...\nclass Outer(TidelockError): ...\n"
         "class Inner(TidelockError): ...\n",
@@ -119,15 +134,15 @@ PLANTS = (
     ),
     Plant(
         wiring.every_error_is_in_the_drawn_tree,
-        "src/tidelock/base/errors.py",
+        "src/tidelock/core/errors.py",
         '"""\n    TidelockError\n      Gone\n"""\nclass TidelockError(Exception): ...\n',
         "Gone is drawn in the tree",
     ),
     Plant(
         wiring.pure_modules_are_under_contract,
-        "src/tidelock/base/limits.py",
+        "src/tidelock/core/limits.py",
         '"""Bounds. Pure."""\n',
-        "tidelock.base.limits",
+        "tidelock.core.limits",
     ),
     Plant(
         wiring.every_dependency_is_locked,
@@ -150,16 +165,17 @@ PLANTS = (
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.rule.__name__}-{plant.path}")
-def test_a_planted_violation_is_found(plant: Plant) -> None:
+def test_planted_violation_is_found(plant: Plant) -> None:
     files = {path: text for path, text in CLEAN.items() if path != plant.path}
     if plant.text is not None:
         files[plant.path] = plant.text
+    files |= plant.more
     findings = list(plant.rule(Project(files)))
     assert [f for f in findings if plant.says in f.says and f.line >= 1], findings
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_a_clean_project_passes(rule: Rule) -> None:
+def test_clean_project_passes(rule: Rule) -> None:
     assert list(rule(Project(CLEAN))) == []
 
 

@@ -1,8 +1,9 @@
-"""Rules about what belongs together: modules and their users, limits, errors, contracts."""
+"""Rules about dependencies: modules and their importers, limits, errors, import contracts."""
 
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,32 +11,92 @@ from typing import Any
 
 from tests.tidy.project import Finding, Project, module_name
 
-LIMITS = "src/tidelock/base/limits.py"
-ERRORS = "src/tidelock/base/errors.py"
+LIMITS = "src/tidelock/core/limits.py"
+ERRORS = "src/tidelock/core/errors.py"
 ROOT_ERROR = "TidelockError"
+OWN_SUBJECT_FILE = "tests/tidy/wiring.py"
+OWN_SUBJECT = {
+    "tidelock.cli.*": "a file for each command, loaded when the command is called",
+    "tidelock.lock.providers.*": "a file for each backend, loaded by its name",
+    "tidelock.storage.*": "a file for each store, loaded by the scheme of a URI",
+    "tidelock.streamer.sources.*": "a file for each source, loaded by its name",
+    "tidelock.lock.backoff": "pure arithmetic of waiting; the simulator runs it alone",
+    "tidelock.lock.server.state": "the pure state of the lock service; the simulator runs it alone",
+    "tidelock.hudi.hfile": "a file format of its own",
+    "tidelock.operations.planner": "pure; the planner is searched and tested alone",
+    "tidelock.dashboard.sections": "pure: what the page shows, as JSON; the watch does the I/O",
+    "tidelock.execution.spark.*": "large writes: another path with its own worker stages",
+    "tidelock.inspect.validate_*": "a file for each subject that is validated",
+    "tidelock.lock.server.http_app": "the HTTP application; the process runs it next to gRPC",
+    "tidelock.lock.server.openapi": "data: the OpenAPI document",
+    "tidelock.lock.server.shard": "one shard of locks; a component has many",
+    "tidelock.streamer.*": "a step of the streamer: finding the start, reading a batch",
+    "tidelock.spark.sql.*": "a file for each kind of statement",
+}
+"""Modules with a single importer in their folder, and why they are separate."""
+
+_MODULE_NAME = re.compile(r"(tidelock|testkit)(\.\w+)+(:\w+)?")
 
 
 def every_module_is_reached(project: Project) -> Iterator[Finding]:
-    """A module nobody imports and nobody starts is dead.
+    """Every module is imported or started by something.
 
-    The test kit is for tests, so their imports count for it, and only for it.
+    Imports by tests count only for the test kit.
     """
     inside, outside = set(entry_points(project)), set[str]()
     for path in project.paths(suffix=".py"):
         target = inside if path.startswith("src/") else outside
-        target |= {name for name in imported(project, path) if name != _own_name(path)}
+        target |= {name for name in imported(project, path) if name != module_name(path)}
     for name, path in project.modules().items():
         if path.endswith(("/__init__.py", "/__main__.py")) or name in inside:
             continue
-        called = name.startswith("tidelock.testing.") and name in outside
-        if not called:
-            yield Finding(
-                path, 1, "nothing in src/ imports it and nothing starts it: wire it or remove it"
-            )
+        if "\nif __name__ == " in project.files[path]:
+            continue
+        if not (path.startswith("testkit/") and name in outside):
+            yield Finding(path, 1, "nothing imports it and nothing starts it: wire it or remove it")
+
+
+def a_module_of_one_importer_has_a_reason(project: Project) -> Iterator[Finding]:
+    """A module with a single importer in its folder is merged into it, unless a reason is listed.
+
+    The reasons are in `OWN_SUBJECT`. A reason for a module that no longer exists, or that has other
+    importers, is reported as well.
+    """
+    importers: dict[str, set[str]] = {}
+    for name, path in project.modules().items():
+        for target in imported(project, path):
+            importers.setdefault(target, set()).add(name)
+    found = set()
+    for name, path in project.modules().items():
+        if not path.startswith("src/") or path.endswith("/__init__.py"):
+            continue
+        users = importers.get(name, set()) - {name}
+        folder = name.rpartition(".")[0]
+        if len(users) == 1 and next(iter(users)).rpartition(".")[0] == folder:
+            found.add(name)
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in OWN_SUBJECT):
+                says = f"only {next(iter(users))} imports it: merge them, or give a reason"
+                yield Finding(path, 1, says)
+    for pattern in OWN_SUBJECT:
+        if OWN_SUBJECT_FILE in project.files and not fnmatch.filter(found, pattern):
+            yield Finding(OWN_SUBJECT_FILE, 1, f"{pattern} needs no reason any more: remove it")
+
+
+def no_class_name_is_used_twice(project: Project) -> Iterator[Finding]:
+    """Public class names are unique."""
+    first: dict[str, str] = {}
+    for path in project.paths("src/", ".py"):
+        for node in project.tree(path).body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if node.name in first:
+                says = f"{node.name} is a class of {first[node.name]} too: name each by what it is"
+                yield Finding(path, node.lineno, says)
+            first.setdefault(node.name, path)
 
 
 def every_limit_is_used(project: Project) -> Iterator[Finding]:
-    """A bound that nothing checks is a promise that nothing keeps."""
+    """Every limit is used."""
     if LIMITS not in project.files:
         return
     used: set[str] = set()
@@ -54,14 +115,13 @@ def every_limit_is_used(project: Project) -> Iterator[Finding]:
 
 
 def every_error_is_in_the_drawn_tree(project: Project) -> Iterator[Finding]:
-    """The tree in the docstring of base/errors.py is the one place to learn what can be raised."""
+    """Every error is in the tree in the docstring of core/errors.py."""
     if ERRORS not in project.files:
         return
     drawn = dict(_drawn_tree(ast.get_docstring(project.tree(ERRORS), clean=False) or ""))
     known = {ROOT_ERROR, *drawn}
     defined: set[str] = set()
-    # What the test kit raises is between it and the tests; it is not the product's to explain.
-    others = [p for p in project.paths("src/", ".py") if "/testing/" not in p and p != ERRORS]
+    others = [p for p in project.paths("src/", ".py") if p != ERRORS]
     for path in [ERRORS, *others]:
         for node in project.tree(path).body:
             if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
@@ -81,7 +141,7 @@ def every_error_is_in_the_drawn_tree(project: Project) -> Iterator[Finding]:
 
 
 def pure_modules_are_under_contract(project: Project) -> Iterator[Finding]:
-    """A module that calls itself Pure is one that import-linter holds to it."""
+    """A module whose docstring says Pure is covered by an import-linter contract."""
     contracts = _pyproject(project).get("tool", {}).get("importlinter", {}).get("contracts", [])
     held = {name for c in contracts if c.get("id") == "pure" for name in c["source_modules"]}
     for name, path in project.modules().items():
@@ -91,7 +151,7 @@ def pure_modules_are_under_contract(project: Project) -> Iterator[Finding]:
 
 
 def every_dependency_is_locked(project: Project) -> Iterator[Finding]:
-    """What pyproject.toml asks for, requirements.lock pins; setup installs nothing else."""
+    """Every requirement in pyproject.toml is pinned in requirements.lock, which setup installs."""
     lock = project.files.get("requirements.lock", "")
     locked = {_distribution(line) for line in lock.splitlines() if "==" in line}
     pyproject = _pyproject(project)
@@ -101,17 +161,17 @@ def every_dependency_is_locked(project: Project) -> Iterator[Finding]:
         *declared.get("optional-dependencies", {}).values(),
         *pyproject.get("dependency-groups", {}).values(),
     ]
-    for name in sorted({_distribution(wanted) for group in groups for wanted in group}):
+    for name in sorted({_distribution(each) for group in groups for each in group}):
         if name not in locked | {declared.get("name")}:
             yield Finding("requirements.lock", 1, f"{name} is not locked: make lock")
 
 
 def entry_points(project: Project) -> Iterator[str]:
-    """Yield the modules that something outside Python starts or loads."""
+    """Yield the modules that are started or loaded from outside Python."""
     for target in _pyproject(project).get("project", {}).get("scripts", {}).values():
         yield target.partition(":")[0]
     for path in ("Makefile", *project.paths("scripts/")):
-        yield from re.findall(r"-m (tidelock[\w.]*)", project.files.get(path, ""))
+        yield from re.findall(r"-m ((?:tidelock|testkit)[\w.]*)", project.files.get(path, ""))
 
 
 def imported(project: Project, path: str) -> Iterator[str]:
@@ -128,19 +188,15 @@ def imported(project: Project, path: str) -> Iterator[str]:
                 base = ".".join([*above, *([module] if module else [])])
                 yield base
                 yield from (f"{base}.{alias.name}" for alias in names)
-            case ast.Constant(value=str(text)) if re.fullmatch(r"tidelock(\.\w+)+(:\w+)?", text):
+            case ast.Constant(value=str(text)) if _MODULE_NAME.fullmatch(text):
                 yield text.partition(":")[0]
             case _:
                 pass
 
 
 def _distribution(requirement: str) -> str:
-    """Return the normal form of the name that a requirement begins with."""
+    """Return the normalized name at the start of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
-
-
-def _own_name(path: str) -> str:
-    return module_name(path) if path.startswith("src/") else ""
 
 
 def _words(tree: ast.Module) -> set[str]:
@@ -155,7 +211,7 @@ def _words(tree: ast.Module) -> set[str]:
 
 
 def _drawn_tree(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield each name of an indented tree with the name it hangs below ("" for the root)."""
+    """Yield each name of an indented tree with its parent ("" for the root)."""
     above: list[tuple[int, str]] = []
     for line in docstring.splitlines():
         found = re.match(r"( {4,})([A-Z]\w+)", line)

@@ -1,4 +1,4 @@
-"""Rules about words: the project speaks of itself, finished, and to anyone who reads it."""
+"""Rules about words: no notes for later, local paths, registries, or references to tickets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.tidy.project import Finding, Project
 
 
 def _host(*labels: str) -> str:
-    """Name a host without writing it: this file is read by its own rule."""
+    """Build a host name from parts: this file is checked by its own rule."""
     return r"\b" + re.escape(".".join(labels))
 
 
@@ -44,24 +44,24 @@ _SOMEBODY_ELSE = re.compile(
 
 
 def nothing_is_left_for_later(project: Project) -> Iterator[Finding]:
-    """What is not done is not in the tree, or it is a sentence in the limits of the README."""
+    """Unfinished work is not marked in the code; limits are listed in the README."""
     yield from _matches(project, _UNFINISHED, "finish it, or say in the README what is not there")
 
 
 def no_place_of_one_machine(project: Project) -> Iterator[Finding]:
-    """A path from somebody's machine is true nowhere else."""
+    """No paths of a developer's machine."""
     yield from _matches(project, _PLACES, "a path of one machine: use a relative one")
 
 
 def no_registry_is_named(project: Project) -> Iterator[Finding]:
-    """Where packages come from is the reader's configuration (a mirror, a proxy), not ours."""
+    """No package registries: the source of packages is the reader's configuration."""
     yield from _matches(
         project, _REGISTRIES, "a registry's host: let the tool's own configuration say"
     )
 
 
 def the_project_speaks_of_itself(project: Project) -> Iterator[Finding]:
-    """The reader was not there: numbers of tickets, and who asked, say nothing to them."""
+    """No ticket numbers or references to requests: the reader does not know them."""
     yield from _matches(project, _SOMEBODY_ELSE, "say why in the project's own words")
 
 

@@ -1,4 +1,4 @@
-"""Bugs to plant in the production code, to see that the simulator finds each of them."""
+"""Planted bugs in the production code; the simulator must find each of them."""
 
 from __future__ import annotations
 
@@ -8,56 +8,38 @@ from typing import Any
 
 import pytest
 
-from tidelock.base.errors import Unavailable
-from tidelock.base.outcome import Landed
-from tidelock.store.contract import Create, Overwrite, Refused, Unclear
-from tidelock.table.timeline.instant import Instant, format_time
-from tidelock.testing.txnsim.plan import Fault, Plan
-from tidelock.txn import (
-    appending,
-    beginning,
-    checkpoint,
-    conflict,
-    fold,
-    reading,
-    rules,
-    undoing,
-)
+from testkit.txnsim.plan import Fault, Plan
+from tests.simulation import PlantedBug
+from tidelock.core.errors import Unavailable
+from tidelock.core.outcome import Landed
+from tidelock.hudi.timeline.instant import Instant, format_time
+from tidelock.storage.contract import Create, Overwrite, Refused, Unclear
+from tidelock.txn import checkpoint, conflicts, ledger_io, rollback, state
+from tidelock.txn import commit as begin
 from tidelock.txn.checkpoint import Checkpoint
-from tidelock.txn.committing import Judge
+from tidelock.txn.commit import ConflictChecker
 from tidelock.txn.effects import Effect, Head, Put, Steps
-from tidelock.txn.entry import Commit, Entry, entry_key
-from tidelock.txn.fold import Fold
-from tidelock.txn.grown import Grown
-from tidelock.txn.publishing import Publisher
+from tidelock.txn.entries import Commit, LedgerEntry, entry_key
+from tidelock.txn.ledger_io import Publisher
 from tidelock.txn.recovery import Recovery
-from tidelock.txn.view import View
+from tidelock.txn.state import LedgerState, PersistentSet, View
 
 Patch = pytest.MonkeyPatch
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
-    """A bug, how the complaint about it begins, and within how many schedules it must come.
+class Plant(PlantedBug):
+    """A planted bug. Only schedules whose plan satisfies `where` are run and counted."""
 
-    With `needs`, only schedules with these faults are run and counted, with `where` only those
-    whose plan it likes.
-    """
-
-    bug: Callable[[Patch], None]
-    caught_by: tuple[str, ...]
-    within: int = 100
-    needs: tuple[Fault, ...] = ()
     where: Callable[[Plan], bool] = lambda _plan: True
 
-    @property
-    def name(self) -> str:
-        """The bug in words."""
-        return self.bug.__name__.replace("_", " ")
+    def matches(self, plan: Plan) -> bool:
+        """Return whether a schedule is counted."""
+        return self.has_faults(plan.faults) and self.where(plan)
 
 
 def _answering(patch: Patch, module: Any, name: str, change: Callable[[Effect, Any], Any]) -> None:
-    """Let some steps hear other answers than the store gave: `change(effect, answer)`."""
+    """Replace the answers of the store to some steps by `change(effect, answer)`."""
     true = getattr(module, name)
 
     def steps(*values: Any, **options: Any) -> Steps[Any]:
@@ -81,21 +63,21 @@ def an_unclear_append_counts_as_failed(patch: Patch) -> None:
             raise Unavailable(f"{effect.key} was not written")
         return answer
 
-    _answering(patch, appending, "_create", change)
+    _answering(patch, ledger_io, "_create", change)
 
 
 def a_refused_append_counts_as_landed(patch: Patch) -> None:
     def change(effect: Effect, answer: Any) -> Any:
         return Landed("1") if isinstance(effect, Put) and isinstance(answer, Refused) else answer
 
-    _answering(patch, appending, "_create", change)
+    _answering(patch, ledger_io, "_create", change)
 
 
 def entries_are_written_without_a_condition(patch: Patch) -> None:
     """A check, but no compare-and-swap."""
-    true = appending._create
+    true = ledger_io._create
 
-    def create(entry: Entry) -> Steps[Any]:
+    def create(entry: LedgerEntry) -> Steps[Any]:
         inner = true(entry)
         answer: Any = None
         while True:
@@ -107,7 +89,7 @@ def entries_are_written_without_a_condition(patch: Patch) -> None:
                 effect = replace(effect, mode=Overwrite())
             answer = yield effect
 
-    patch.setattr(appending, "_create", create)
+    patch.setattr(ledger_io, "_create", create)
 
 
 def the_boundary_is_not_read_after_the_append(patch: Patch) -> None:
@@ -115,14 +97,13 @@ def the_boundary_is_not_read_after_the_append(patch: Patch) -> None:
         yield Head(entry_key(view.position + 1))
         return view
 
-    patch.setattr(appending, "look_at_checkpoint", look)
+    patch.setattr(ledger_io, "refresh_checkpoint", look)
 
 
-def entries_behind_the_boundary_are_believed(patch: Patch) -> None:
-    """Neither the chain of nonces nor the checkpoint is asked."""
-    patch.setattr(Fold, "precedes", lambda _fold, _entry: True)
-    patch.setattr(reading, "look_at_checkpoint", _nothing)
-    patch.setattr(appending, "look_at_checkpoint", _nothing)
+def entries_below_the_boundary_are_trusted(patch: Patch) -> None:
+    """Neither the chain of nonces nor the checkpoint is checked."""
+    patch.setattr(LedgerState, "precedes", lambda _fold, _entry: True)
+    patch.setattr(ledger_io, "refresh_checkpoint", _nothing)
 
 
 def _nothing(view: View) -> Steps[View]:
@@ -130,12 +111,12 @@ def _nothing(view: View) -> Steps[View]:
     return view
 
 
-def nobody_judges_the_entries_that_came_between(patch: Patch) -> None:
-    patch.setattr(Judge, "verdict", lambda _judge, _view: None)
+def later_entries_are_not_checked_for_conflicts(patch: Patch) -> None:
+    patch.setattr(ConflictChecker, "check", lambda _judge, _view: None)
 
 
 def new_keys_are_not_compared(patch: Patch) -> None:
-    without_rule(patch, rules.same_keys)
+    without_rule(patch, conflicts.same_keys)
 
 
 def a_writer_publishes_its_own_commit_first(patch: Patch) -> None:
@@ -143,11 +124,11 @@ def a_writer_publishes_its_own_commit_first(patch: Patch) -> None:
     patch.setattr(View, "unpublished", lambda view: tuple(reversed(true(view))))
 
 
-def nobody_helps(patch: Patch) -> None:
-    """What a crashed writer left is left."""
+def commits_of_others_are_not_published(patch: Patch) -> None:
+    """Commits of a crashed writer stay unpublished."""
     true = Publisher._publish
 
-    def publish(self: Publisher, entry: Entry, fact: Any, *, own: bool) -> Steps[bool]:
+    def publish(self: Publisher, entry: LedgerEntry, fact: Any, *, own: bool) -> Steps[bool]:
         if not own:
             return False
         return (yield from true(self, entry, fact, own=own))
@@ -155,87 +136,87 @@ def nobody_helps(patch: Patch) -> None:
     patch.setattr(Publisher, "_publish", publish)
 
 
-def a_roll_back_is_not_decided_in_the_ledger(patch: Patch) -> None:
+def a_rollback_is_not_in_the_ledger(patch: Patch) -> None:
     def decide(held: Recovery, instant: Instant, _known: object) -> Steps[None]:
-        folder = held.home.ledger.publisher.folder
-        yield from undoing.remove_undone(instant.requested, folder=folder, marked=False)
+        folder = held.txns.ledger.publisher.folder
+        yield from rollback.remove_rolled_back(instant.requested, folder=folder, marked=False)
 
     patch.setattr(Recovery, "_decide", decide)
 
 
-def a_completion_may_lie_before_its_request(patch: Patch) -> None:
-    patch.setattr(appending, "_floor", lambda _fact: "")
+def a_completion_may_precede_its_request(patch: Patch) -> None:
+    patch.setattr(ledger_io, "_floor", lambda _fact: "")
 
 
-def entry_times_come_from_the_clock_alone(patch: Patch) -> None:
-    def next_time(_fold: Fold, wall_epoch_ms: int, *, above: str = "") -> str:
+def entry_times_are_not_monotonic(patch: Patch) -> None:
+    def next_time(_fold: LedgerState, wall_epoch_ms: int, *, above: str = "") -> str:
         del above
         return format_time(wall_epoch_ms)
 
-    patch.setattr(Fold, "next_time", next_time)
-    patch.setattr(Fold, "after", _unordered)
+    patch.setattr(LedgerState, "next_time", next_time)
+    patch.setattr(LedgerState, "after", _unordered)
 
 
-def _unordered(held: Fold, entry: Entry) -> Fold:
-    changes = fold._changes(held, entry)
+def _unordered(held: LedgerState, entry: LedgerEntry) -> LedgerState:
+    changes = state._changes(held, entry)
     return replace(held, position=entry.position, time=entry.time, nonce=entry.nonce, **changes)
 
 
-def what_was_rolled_back_may_be_committed(patch: Patch) -> None:
-    true = fold._commit_problem
+def a_rolled_back_write_may_be_committed(patch: Patch) -> None:
+    true = state._commit_problem
 
-    def problem(commit: Commit, held: Fold, owner: str) -> str | None:
-        return true(commit, replace(held, void=Grown()), owner)
+    def problem(commit: Commit, held: LedgerState, owner: str) -> str | None:
+        return true(commit, replace(held, aborted=PersistentSet()), owner)
 
-    patch.setattr(fold, "_commit_problem", problem)
+    patch.setattr(state, "_commit_problem", problem)
 
 
-def the_checkpoint_forgets_what_was_rolled_back(patch: Patch) -> None:
+def the_checkpoint_forgets_rollbacks(patch: Patch) -> None:
     true = checkpoint.encode
 
     def encode(held: Checkpoint) -> bytes:
-        return true(replace(held, fold=replace(held.fold, void=Grown())))
+        return true(replace(held, state=replace(held.state, aborted=PersistentSet())))
 
     patch.setattr(checkpoint, "encode", encode)
 
 
-def the_checkpoint_forgets_what_was_committed(patch: Patch) -> None:
+def the_checkpoint_forgets_commits(patch: Patch) -> None:
     true = checkpoint.encode
 
     def encode(held: Checkpoint) -> bytes:
-        return true(replace(held, fold=replace(held.fold, committed=Grown())))
+        return true(replace(held, state=replace(held.state, committed=PersistentSet())))
 
     patch.setattr(checkpoint, "encode", encode)
 
 
 def an_instant_is_not_reserved_by_its_name(patch: Patch) -> None:
-    true = beginning._create
+    true = begin._create
 
     def create(key: str, body: bytes, *mode: Any, **options: Any) -> Steps[str | None]:
         version = yield from true(key, body, *mode, **options)
         return version or "1"
 
-    patch.setattr(beginning, "_create", create)
+    patch.setattr(begin, "_create", create)
 
 
-def without_rule(patch: Patch, *checks: rules.Check) -> None:
-    """Let commits be judged without some rules."""
-    for pair, found in conflict.MATRIX.items():
-        kept = tuple(rule for rule in found if rule.check not in checks)
-        patch.setitem(conflict.MATRIX, pair, kept)
+def without_rule(patch: Patch, *checks: conflicts.Check) -> None:
+    """Check commits for conflicts without some rules."""
+    for pair, found in conflicts.MATRIX.items():
+        remaining = tuple(rule for rule in found if rule.check not in checks)
+        patch.setitem(conflicts.MATRIX, pair, remaining)
 
 
-def an_overwrite_does_not_look_for_what_came_since(patch: Patch) -> None:
-    without_rule(patch, rules.unplanned_groups)
+def an_overwrite_ignores_later_commits(patch: Patch) -> None:
+    without_rule(patch, conflicts.unplanned_groups)
 
 
 def a_replaced_file_group_may_be_written_to(patch: Patch) -> None:
-    without_rule(patch, rules.gone_groups)
+    without_rule(patch, conflicts.gone_groups)
 
 
-def one_bucket_may_be_begun_twice(patch: Patch) -> None:
+def one_bucket_may_be_created_twice(patch: Patch) -> None:
     """Two writes of one bucket are compared by file group, not by bucket."""
-    patch.setattr(rules, "bucket_of", lambda group: group)
+    patch.setattr(conflicts, "bucket_of", lambda group: group)
 
 
 def _mixed(plan: Plan) -> bool:
@@ -257,12 +238,12 @@ PLANTS = (
         needs=(Fault.ARCHIVE, Fault.PAUSE),
     ),
     Plant(
-        entries_behind_the_boundary_are_believed,
+        entries_below_the_boundary_are_trusted,
         ("T5", "T3", "T10", "T14", "T4", "InvariantBroken"),
         within=400,
         needs=(Fault.ARCHIVE, Fault.PAUSE),
     ),
-    Plant(nobody_judges_the_entries_that_came_between, ("T14", "T4")),
+    Plant(later_entries_are_not_checked_for_conflicts, ("T14", "T4")),
     Plant(new_keys_are_not_compared, ("T4",)),
     Plant(
         a_writer_publishes_its_own_commit_first,
@@ -270,20 +251,20 @@ PLANTS = (
         within=400,
         needs=(Fault.CRASH, Fault.PAUSE),
     ),
-    Plant(nobody_helps, ("T7", "T10", "liveness")),
-    # What is left inflight without a heartbeat stops every writer (C111): liveness.
+    Plant(commits_of_others_are_not_published, ("T7", "T10", "liveness")),
+    # An inflight instant without a heartbeat stops every writer (C111): liveness.
     Plant(
-        a_roll_back_is_not_decided_in_the_ledger,
+        a_rollback_is_not_in_the_ledger,
         ("T10", "T12", "T3", "T4", "liveness"),
         within=600,
     ),
-    Plant(a_completion_may_lie_before_its_request, ("T2", "T4"), within=200, needs=(Fault.CLOCK,)),
-    Plant(entry_times_come_from_the_clock_alone, ("T2",), needs=(Fault.CLOCK,)),
-    Plant(what_was_rolled_back_may_be_committed, ("T3",), within=400, needs=(Fault.PAUSE,)),
-    Plant(the_checkpoint_forgets_what_was_rolled_back, ("T10",)),
-    Plant(the_checkpoint_forgets_what_was_committed, ("T10",)),
+    Plant(a_completion_may_precede_its_request, ("T2", "T4"), within=200, needs=(Fault.CLOCK,)),
+    Plant(entry_times_are_not_monotonic, ("T2",), needs=(Fault.CLOCK,)),
+    Plant(a_rolled_back_write_may_be_committed, ("T3",), within=400, needs=(Fault.PAUSE,)),
+    Plant(the_checkpoint_forgets_rollbacks, ("T10",)),
+    Plant(the_checkpoint_forgets_commits, ("T10",)),
     Plant(an_instant_is_not_reserved_by_its_name, ("T1", "T3"), within=400),
-    Plant(an_overwrite_does_not_look_for_what_came_since, ("T4", "T14"), where=_mixed),
+    Plant(an_overwrite_ignores_later_commits, ("T4", "T14"), where=_mixed),
     Plant(a_replaced_file_group_may_be_written_to, ("T4", "T14"), where=_mixed),
-    Plant(one_bucket_may_be_begun_twice, ("T4", "T14"), where=_bucketed),
+    Plant(one_bucket_may_be_created_twice, ("T4", "T14"), where=_bucketed),
 )

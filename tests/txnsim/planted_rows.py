@@ -1,51 +1,44 @@
-"""Mistakes that only rows show: in the rules of commits, in reads, in what is refused."""
+"""Planted bugs that only rows show: in conflict rules, reads and refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from testkit.txnsim.plan import Fault
+from testkit.txnsim.rows.parameters import ExternalAct, Op, Parameters, Work, draw_rows
+from tests.txnsim import planted
 from tests.txnsim.planted import without_rule
-from tidelock.operation.placing import Placing
-from tidelock.table.filegroup.view import GroupId, Visibility
-from tidelock.table.snapshot import TableSnapshot
-from tidelock.table.timeline.instant import format_time
-from tidelock.tableservice.archive.execute import Archiving
-from tidelock.testing.txnsim.plan import Fault, Plan
-from tidelock.testing.txnsim.rows.terms import Beside, Op, Terms, Work, draw_rows
-from tidelock.txn import conflict, fold, preconditions, rules, transaction
+from tidelock.hudi.file_groups import GroupId, Visibility
+from tidelock.hudi.snapshot import TableSnapshot
+from tidelock.hudi.timeline.instant import format_time
+from tidelock.operations.partitioner import Partitioner
+from tidelock.services.archive import ArchiveService
+from tidelock.txn import commit, conflicts, state, transaction
+from tidelock.txn.commit import Preconditions
+from tidelock.txn.conflicts import Overlap, PendingTxn
 from tidelock.txn.effects import Steps
-from tidelock.txn.footprint import Footprint, Reliance
+from tidelock.txn.footprint import Footprint, ReadDependencies
 from tidelock.txn.ledger import Ledger
-from tidelock.txn.preconditions import Preconditions
-from tidelock.txn.rules import Candidate, Finding, Past
+from tidelock.txn.state import CommittedTxn
 
 Patch = pytest.MonkeyPatch
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
-    """A mistake, how complaints about it begin, and within how many schedules one must come.
+class Plant(planted.Plant):
+    """A planted bug; `ops` and `parameters` change a schedule so that the bug can show."""
 
-    `terms` are what is changed of a schedule's terms, so that the mistake can show at all; `ops`
-    the kinds of its jobs. With `needs`, only schedules with these faults are run and counted.
-    """
-
-    bug: Callable[[Patch], None]
-    caught_by: tuple[str, ...]
-    ops: tuple[Op, ...] = ()
-    terms: dict[str, Any] | None = None
     within: int = 60
-    needs: tuple[Fault, ...] = ()
-    where: Callable[[Plan], bool] = lambda _plan: True
+    ops: tuple[Op, ...] = ()
+    parameters: dict[str, Any] | None = None
 
-    def terms_of(self, seed: int) -> Terms:
-        """Return the terms of a schedule."""
-        quiet = {"beside": Beside.NOTHING, "reads": 0}
-        return replace(draw_rows(seed, self.ops), **{**quiet, **(self.terms or {})})
+    def parameters_of(self, seed: int) -> Parameters:
+        """Return the parameters of a schedule."""
+        quiet = {"beside": ExternalAct.NOTHING, "reads": 0}
+        return replace(draw_rows(seed, self.ops), **{**quiet, **(self.parameters or {})})
 
 
 _BUCKETS = {"merges": True, "index": "BUCKET", "mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -53,20 +46,20 @@ _UNREAD = {**_BUCKETS, "mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 _COMPACTIONS = ((Work.COMPACT_PLAN, Work.COMPACT) * 8,) * 2
 
 
-def _with_check(patch: Patch, old: rules.Check, new: rules.Check) -> None:
-    for pair, found in conflict.MATRIX.items():
+def _with_check(patch: Patch, old: conflicts.Check, new: conflicts.Check) -> None:
+    for pair, found in conflicts.MATRIX.items():
         changed = (replace(rule, check=new) if rule.check is old else rule for rule in found)
-        patch.setitem(conflict.MATRIX, pair, tuple(changed))
+        patch.setitem(conflicts.MATRIX, pair, tuple(changed))
 
 
-def a_base_file_may_lie_below_a_compaction_that_does_not_contain_it(patch: Patch) -> None:
-    without_rule(patch, rules.newer_base)
+def a_base_file_may_precede_a_compaction_without_it(patch: Patch) -> None:
+    without_rule(patch, conflicts.newer_base)
 
 
-def file_groups_that_both_began_are_not_compared(patch: Patch) -> None:
-    true = rules.same_groups
+def file_groups_created_by_both_are_not_compared(patch: Patch) -> None:
+    true = conflicts.same_groups
 
-    def same_groups(mine: Candidate, other: Past) -> Finding | None:
+    def same_groups(mine: PendingTxn, other: CommittedTxn) -> Overlap | None:
         ours = replace(mine.footprint, created=frozenset())
         theirs = replace(other.footprint, created=frozenset())
         return true(replace(mine, footprint=ours), replace(other, footprint=theirs))
@@ -74,36 +67,36 @@ def file_groups_that_both_began_are_not_compared(patch: Patch) -> None:
     _with_check(patch, true, same_groups)
 
 
-def a_base_file_passes_for_a_log_file_that_was_written_unread(patch: Patch) -> None:
+def a_base_file_counts_as_a_blind_log_file(patch: Patch) -> None:
     def unread_logs(ours: Footprint, _theirs: Footprint) -> frozenset[GroupId]:
         return ours.written if ours.nonblocking else frozenset()
 
-    patch.setattr(rules, "_unread_logs", unread_logs)
+    patch.setattr(conflicts, "_unread_logs", unread_logs)
 
 
 def _relying(patch: Patch, **changes: Any) -> None:
-    true = Placing._reliance
+    true = Partitioner._dependencies
 
-    def reliance(held: Placing, *values: Any, **options: Any) -> Reliance:
+    def dependencies(held: Partitioner, *values: Any, **options: Any) -> ReadDependencies:
         return replace(true(held, *values, **options), **changes)
 
-    patch.setattr(Placing, "_reliance", reliance)
+    patch.setattr(Partitioner, "_dependencies", dependencies)
 
 
-def a_delete_looks_only_into_partitions_that_were_there(patch: Patch) -> None:
+def a_delete_reads_only_existing_partitions(patch: Patch) -> None:
     _relying(patch, anywhere=False)
 
 
-def a_delete_that_found_no_bucket_depends_on_nothing(patch: Patch) -> None:
+def a_delete_without_a_bucket_depends_on_nothing(patch: Patch) -> None:
     _relying(patch, absent=frozenset(), empty=frozenset())
 
 
 def schemas_are_not_compared(patch: Patch) -> None:
-    without_rule(patch, rules.other_schema, rules.service_schema)
+    without_rule(patch, conflicts.other_schema, conflicts.service_schema)
 
 
-def a_look_back_keeps_what_was_replaced_later(patch: Patch) -> None:
-    """`Visibility.until` hides file groups that were replaced after the moment, too."""
+def a_read_as_of_shows_groups_replaced_later(patch: Patch) -> None:
+    """`Visibility.until` also hides file groups that were replaced after that time."""
     true = Visibility.until
 
     def until(seen: Visibility, completion: str) -> Visibility:
@@ -113,35 +106,35 @@ def a_look_back_keeps_what_was_replaced_later(patch: Patch) -> None:
 
 
 def tokens_of_another_counter_are_compared(patch: Patch) -> None:
-    for module in (fold, transaction):
+    for module in (state, transaction):
         patch.setattr(module, "fencing_epoch", lambda _token, before: before.epoch)
 
 
-def roll_backs_are_forgotten_by_the_clock(patch: Patch) -> None:
-    """After seven days, and readers ask nobody. Too rare here: it has its own test."""
+def rollbacks_are_forgotten_by_time(patch: Patch) -> None:
+    """After seven days, without a check by readers. Too rare here: it has its own test."""
     true = TableSnapshot._with_history
 
-    def forgotten(held: Archiving, now: fold.Fold, _archive: Any) -> str:
+    def forgotten(held: ArchiveService, now: state.LedgerState, _archive: Any) -> str:
         wall_ms = held.writer.transactions.clock.now().wall_epoch_ms
         return min(now.archived, format_time(wall_ms - 7 * 86_400_000))
 
     def with_history(seen: TableSnapshot, *values: Any, **options: Any) -> Visibility:
         return true(replace(seen, forgotten=None), *values, **options)
 
-    patch.setattr(Archiving, "_forgotten", forgotten)
+    patch.setattr(ArchiveService, "_forgotten", forgotten)
     patch.setattr(TableSnapshot, "_with_history", with_history)
 
 
-def nobody_looks_for_commits_without_an_entry(patch: Patch) -> None:
-    """Whoever has looked once, when it came cold, has looked."""
-    true = Ledger.look_steps
+def commits_without_an_entry_are_ignored(patch: Patch) -> None:
+    """A process looks for them only once, at its start."""
+    true = Ledger.import_steps
 
-    def look_steps(held: Ledger) -> Steps[fold.Fold]:
-        if held._look is None:
+    def import_steps(held: Ledger) -> Steps[state.LedgerState]:
+        if held._scan is None:
             return (yield from true(held))
-        return (yield from held.view_steps()).fold
+        return (yield from held.view_steps()).state
 
-    patch.setattr(Ledger, "look_steps", look_steps)
+    patch.setattr(Ledger, "import_steps", import_steps)
 
 
 def properties_are_read_once(patch: Patch) -> None:
@@ -154,39 +147,39 @@ def properties_are_read_once(patch: Patch) -> None:
     patch.setattr(Preconditions, "check", check)
 
 
-def nothing_is_in_the_way_of_changes(patch: Patch) -> None:
-    patch.setattr(preconditions, "obstacles", lambda *_values: iter(()))
+def nothing_prevents_reading_changes(patch: Patch) -> None:
+    patch.setattr(commit, "obstacles", lambda *_values: iter(()))
 
 
 PLANTS = (
     Plant(
-        a_base_file_may_lie_below_a_compaction_that_does_not_contain_it,
+        a_base_file_may_precede_a_compaction_without_it,
         ("R1", "R3", "R4"),
         ops=(Op.UPSERT, Op.OVERWRITE, Op.BULK_INSERT),
-        terms={**_UNREAD, "services": _COMPACTIONS},
+        parameters={**_UNREAD, "services": _COMPACTIONS},
     ),
     Plant(
-        file_groups_that_both_began_are_not_compared,
+        file_groups_created_by_both_are_not_compared,
         ("R1", "R3", "R4", "T13"),
         ops=(Op.UPSERT, Op.INSERT, Op.OVERWRITE),
-        terms=_BUCKETS,
+        parameters=_BUCKETS,
     ),
     Plant(
-        a_base_file_passes_for_a_log_file_that_was_written_unread,
+        a_base_file_counts_as_a_blind_log_file,
         ("R1", "R3", "R4"),
         ops=(Op.UPSERT, Op.BULK_INSERT),
-        terms=_UNREAD,
+        parameters=_UNREAD,
     ),
     Plant(
-        a_delete_looks_only_into_partitions_that_were_there,
+        a_delete_reads_only_existing_partitions,
         ("R1", "R3", "R4"),
         ops=(Op.UPSERT, Op.DELETE_ANYWHERE),
     ),
     Plant(
-        a_delete_that_found_no_bucket_depends_on_nothing,
+        a_delete_without_a_bucket_depends_on_nothing,
         ("R1", "R3", "R4"),
         ops=(Op.UPSERT, Op.INSERT, Op.DELETE),
-        terms={"index": "BUCKET"},
+        parameters={"index": "BUCKET"},
     ),
     Plant(
         schemas_are_not_compared,
@@ -194,34 +187,39 @@ PLANTS = (
         ops=(Op.UPSERT, Op.ADD_COLUMN, Op.WIDEN),
     ),
     Plant(
-        a_look_back_keeps_what_was_replaced_later,
+        a_read_as_of_shows_groups_replaced_later,
         ("R3", "R4", "T13"),
         ops=(Op.UPSERT, Op.OVERWRITE),
-        terms={"index": "SIMPLE", "mode": "OPTIMISTIC_CONCURRENCY_CONTROL"},
+        parameters={"index": "SIMPLE", "mode": "OPTIMISTIC_CONCURRENCY_CONTROL"},
     ),
     Plant(
         tokens_of_another_counter_are_compared,
         ("liveness",),
-        terms={"restarts": True},
+        parameters={"restarts": True},
         where=lambda plan: plan.lease_ms > 0,
     ),
     Plant(
-        nobody_looks_for_commits_without_an_entry,
+        commits_without_an_entry_are_ignored,
         ("R1", "R3", "R4", "T13"),
         ops=(Op.UPSERT,),
-        terms={"merges": False, "index": "SIMPLE", "beside": Beside.COMMIT, "services": ()},
+        parameters={
+            "merges": False,
+            "index": "SIMPLE",
+            "beside": ExternalAct.COMMIT,
+            "services": (),
+        },
         where=lambda plan: Fault.CLOCK not in plan.faults,
     ),
     Plant(
         properties_are_read_once,
         ("R7",),
-        terms={"beside": Beside.LOCAL_TIME},
+        parameters={"beside": ExternalAct.LOCAL_TIME},
         where=lambda plan: Fault.CLOCK not in plan.faults,
     ),
     Plant(
-        nothing_is_in_the_way_of_changes,
+        nothing_prevents_reading_changes,
         ("R7",),
-        terms={"beside": Beside.METADATA_TABLE},
+        parameters={"beside": ExternalAct.METADATA_TABLE},
         where=lambda plan: Fault.CLOCK not in plan.faults,
     ),
 )

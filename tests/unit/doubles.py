@@ -1,4 +1,4 @@
-"""A clock that moves when told, and a store whose answers a test writes beforehand."""
+"""A clock controlled by the test, and a store with scripted replies."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from tidelock.base.clock import Now
-from tidelock.store.contract import (
+from tidelock.core.clock import Now
+from tidelock.storage.contract import (
     Create,
     ObjectMeta,
     ObjectStore,
@@ -16,7 +16,7 @@ from tidelock.store.contract import (
     StoredObject,
     Upload,
 )
-from tidelock.store.parts import gathered_upload
+from tidelock.storage.uploads import BufferedUpload
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -25,7 +25,7 @@ class ManualClock:
     """Time that passes only by `sleep_ms` and `advance`; both clocks together unless stepped."""
 
     def __init__(self) -> None:
-        """Start somewhere; nothing depends on where."""
+        """Start at an arbitrary time."""
         self._mutex = threading.Lock()
         self._elapsed_ms = 1_000.0
         self.wall_offset_ms = 0
@@ -38,26 +38,26 @@ class ManualClock:
         return Now(elapsed_ms, EPOCH_MS + elapsed_ms + self.wall_offset_ms)
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Let the time pass at once."""
+        """Advance the time at once."""
         self.slept_ms.append(duration_ms)
         self.advance(duration_ms)
         self.when_sleeping()
 
     def advance(self, duration_ms: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         with self._mutex:
             self._elapsed_ms += duration_ms
 
 
 Script = Callable[[Callable[[], PutReply]], PutReply]
-"""What a scripted put does: it may call through, before or after answering what it likes."""
+"""A scripted put: it may call through to the store, and returns any reply."""
 
 
 class ScriptedStore:
-    """A store whose next puts and gets go as scripted; without a script they pass through."""
+    """A store whose next puts and gets follow a script; without a script they pass through."""
 
     def __init__(self, inner: ObjectStore) -> None:
-        """Stand before `inner`."""
+        """Wrap `inner`."""
         self.inner = inner
         self.puts: deque[Script | None] = deque()
         self.gets: deque[Exception | None] = deque()
@@ -66,12 +66,12 @@ class ScriptedStore:
 
     @property
     def uri(self) -> str:
-        """The place behind."""
+        """The URI of the wrapped store."""
         return self.inner.uri
 
     @property
     def identity(self) -> str:
-        """The store behind."""
+        """The identity of the wrapped store."""
         return self.inner.identity
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
@@ -87,7 +87,7 @@ class ScriptedStore:
         return self.inner.head(key)
 
     def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
-        """Write, or answer as scripted."""
+        """Write, or reply as scripted."""
         self.requests.append(("put", key))
         self.bodies.append(body)
 
@@ -106,11 +106,11 @@ class ScriptedStore:
         return self.inner.list(prefix, start_after=start_after)
 
     def upload(self, key: str) -> Upload:
-        """Write it all at once in the end, as a put that may be scripted."""
-        return gathered_upload(lambda body: self.put(key, body, Create()))
+        """Write everything at the end, as a put that may be scripted."""
+        return BufferedUpload(lambda body: self.put(key, body, Create()))
 
     def local_path(self, key: str) -> str | None:
-        """Everything goes through here, so there are no paths."""
+        """Return None: every read goes through this store."""
         return None
 
     def close(self) -> None:
@@ -118,17 +118,17 @@ class ScriptedStore:
         self.inner.close()
 
     def count(self, verb: str) -> int:
-        """Return how many requests of a kind there were."""
-        return sum(1 for asked, _ in self.requests if asked == verb)
+        """Return the number of requests of a kind."""
+        return sum(1 for sent, _ in self.requests if sent == verb)
 
 
 def answer(reply: PutReply) -> Script:
-    """Return a script that answers without writing."""
+    """Return a script that replies without writing."""
     return lambda through: reply
 
 
 def landing(reply: PutReply) -> Script:
-    """Return a script that writes, and then answers something else: the reply was lost."""
+    """Return a script that writes and then returns another reply, as if the reply was lost."""
 
     def script(through: Callable[[], PutReply]) -> PutReply:
         through()

@@ -1,136 +1,90 @@
-"""The lock's settings: Hudi's keys, defaults, aliases and checks, and ours below `tidelock.`."""
+"""Settings of the storage lock: Hudi's keys, defaults, aliases and checks, and `tidelock.*`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelock.base.config import ConfigKey, declare
-from tidelock.base.errors import ConfigInvalid
-from tidelock.base.limits import RENEWALS_PER_VALIDITY, VALIDITY_S_MIN
+from tidelock.core.config import ConfigSection
+from tidelock.core.errors import ConfigInvalid
+from tidelock.core.limits import RENEWALS_PER_VALIDITY, VALIDITY_S_MIN
 from tidelock.lock.lease import Lease
 
-_G = "Lock"
-
-PROVIDER = declare(
-    ConfigKey(
-        "hoodie.write.lock.provider",
-        str,
-        None,
-        "class name of the lock provider; Hudi's Java names are accepted",
-        group=_G,
-    )
+PROVIDER = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.provider",
+    "class name of the lock provider; Hudi's Java names are accepted",
+    parse=str,
 )
-BASE_PATH = declare(
-    ConfigKey("hoodie.base.path", str, None, "base path of the table whose lock is taken", group=_G)
+BASE_PATH = ConfigSection.LOCK.declare(
+    "hoodie.base.path", "base path of the table to lock", parse=str
 )
-WAIT_TIME_MS = declare(
-    ConfigKey(
-        "hoodie.write.lock.wait_time_ms",
-        int,
-        60_000,
-        "how long one call waits for the lock",
-        group=_G,
-    )
+TABLE_NAME = ConfigSection.TABLES.declare(
+    "hoodie.table.name",
+    "name of the table",
+    parse=str,
+    aliases=("hoodie.datasource.write.table.name",),
 )
-WAIT_BETWEEN_RETRIES_MS = declare(
-    ConfigKey(
-        "hoodie.write.lock.wait_time_ms_between_retry",
-        int,
-        1_000,
-        "first pause between retries of providers with a client of their own; the storage lock"
-        " paces itself",
-        group=_G,
-    )
+DATABASE_NAME = ConfigSection.TABLES.declare(
+    "hoodie.database.name", "database that the table belongs to", default="default"
 )
-WAIT_BETWEEN_RETRIES_MAX_MS = declare(
-    ConfigKey(
-        "hoodie.write.lock.max_wait_time_ms_between_retry",
-        int,
-        16_000,
-        "longest pause between retries of providers with a client of their own",
-        group=_G,
-    )
+WAIT_TIME_MS = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.wait_time_ms", "how long one acquire waits for the lock", default=60_000
 )
-NUM_RETRIES = declare(
-    ConfigKey(
-        "hoodie.write.lock.num_retries",
-        int,
-        15,
-        "retries inside providers with a client of their own",
-        group=_G,
-    )
+WAIT_BETWEEN_RETRIES_MS = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.wait_time_ms_between_retry",
+    "first pause between retries of providers over a lock service; unused by the storage lock",
+    default=1_000,
 )
-CLIENT_NUM_RETRIES = declare(
-    ConfigKey(
-        "hoodie.write.lock.client.num_retries",
-        int,
-        50,
-        "how often a writer asks its provider again after a failed wait",
-        group=_G,
-    )
+WAIT_BETWEEN_RETRIES_MAX_MS = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.max_wait_time_ms_between_retry",
+    "longest pause between retries of providers over a lock service",
+    default=16_000,
 )
-CLIENT_WAIT_BETWEEN_RETRIES_MS = declare(
-    ConfigKey(
-        "hoodie.write.lock.client.wait_time_ms_between_retry",
-        int,
-        5_000,
-        "pause between a writer's tries with its provider",
-        aliases=("hoodie.write.lock.client.wait_time_ms",),
-        group=_G,
-    )
+NUM_RETRIES = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.num_retries",
+    "consecutive failures after which a provider over a lock service gives up",
+    default=15,
 )
-HEARTBEAT_INTERVAL_MS = declare(
-    ConfigKey(
-        "hoodie.write.lock.heartbeat_interval_ms",
-        int,
-        60_000,
-        "heartbeat of the Hive metastore provider",
-        group=_G,
-    )
+CLIENT_NUM_RETRIES = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.client.num_retries",
+    "how often a writer retries an acquire that timed out",
+    default=50,
 )
-VALIDITY_S = declare(
-    ConfigKey(
-        "hoodie.write.lock.storage.validity.timeout.secs",
-        int,
-        300,
-        "how long a storage lock is valid without renewal; at least 10, and 10 renewals",
-        group=_G,
-    )
+CLIENT_WAIT_BETWEEN_RETRIES_MS = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.client.wait_time_ms_between_retry",
+    "pause between the retries of a writer",
+    default=5_000,
+    aliases=("hoodie.write.lock.client.wait_time_ms",),
 )
-RENEW_S = declare(
-    ConfigKey(
-        "hoodie.write.lock.storage.renew.interval.secs",
-        int,
-        30,
-        "how often a storage lock is renewed; at least 1",
-        aliases=("hoodie.write.lock.storage.heartbeat.poll.secs",),
-        group=_G,
-    )
+HEARTBEAT_INTERVAL_MS = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.heartbeat_interval_ms",
+    "heartbeat interval of the Hive metastore provider",
+    default=60_000,
 )
-DRIFT_MS = declare(
-    ConfigKey(
-        "tidelock.lock.clock.drift.ms",
-        int,
-        500,
-        "largest difference between the clocks of contenders; may be raised, never lowered",
-        group=_G,
-    )
+VALIDITY_S = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.storage.validity.timeout.secs",
+    "validity of a storage lock without renewal; at least 10, and 10 renewal intervals",
+    default=300,
 )
-METRICS_PREFIX = declare(
-    ConfigKey(
-        "hoodie.metrics.reporter.metricsname.prefix",
-        str,
-        "",
-        "put before every metric's name",
-        group="Metrics",
-    )
+RENEW_S = ConfigSection.LOCK.declare(
+    "hoodie.write.lock.storage.renew.interval.secs",
+    "renewal interval of a storage lock; at least 1",
+    default=30,
+    aliases=("hoodie.write.lock.storage.heartbeat.poll.secs",),
+)
+DRIFT_MS = ConfigSection.LOCK.declare(
+    "tidelock.lock.clock.drift.ms",
+    "largest clock difference between writers; may be increased, not decreased",
+    default=500,
+)
+METRICS_PREFIX = ConfigSection.METRICS.declare(
+    "hoodie.metrics.reporter.metricsname.prefix", "prefix of all metric names", default=""
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LockSettings:
-    """The settings of one storage lock, checked."""
+    """The validated settings of one storage lock."""
 
     lease: Lease
     wait_time_ms: int
@@ -138,24 +92,21 @@ class LockSettings:
 
     @staticmethod
     def read(settings: Mapping[str, object]) -> LockSettings:
-        """Read and check; the checks and their order are Hudi's.
-
-        Raises: `ConfigInvalid`.
-        """
+        """Read the settings; the checks are in Hudi's order. Raises: `ConfigInvalid`."""
         validity_s = VALIDITY_S.required(settings)
         renew_s = RENEW_S.required(settings)
         if validity_s < RENEWALS_PER_VALIDITY * renew_s:
             raise ConfigInvalid(
-                f"{VALIDITY_S.key} = {validity_s} must be at least {RENEWALS_PER_VALIDITY} times"
-                f" {RENEW_S.key} = {renew_s}",
-                hint="lengthen the validity or renew more often",
+                f"{VALIDITY_S.key}: expected at least {RENEWALS_PER_VALIDITY} times {RENEW_S.key}"
+                f" ({renew_s}), got {validity_s}",
+                hint="increase the validity, or renew more often",
             )
         if validity_s < VALIDITY_S_MIN:
             raise ConfigInvalid(
-                f"{VALIDITY_S.key} = {validity_s} must be at least {VALIDITY_S_MIN} seconds"
+                f"{VALIDITY_S.key}: expected at least {VALIDITY_S_MIN} seconds, got {validity_s}"
             )
         if renew_s < 1:
-            raise ConfigInvalid(f"{RENEW_S.key} = {renew_s} must be at least 1 second")
+            raise ConfigInvalid(f"{RENEW_S.key}: expected at least 1 second, got {renew_s}")
         lease = Lease(
             validity_ms=validity_s * 1000,
             renew_ms=renew_s * 1000,

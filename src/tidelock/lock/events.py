@@ -1,6 +1,6 @@
-"""What the lock machine is told, what it asks for, and what it answers.
+"""Events, requests and results of the lock machine. Pure values.
 
-Pure values. Each event carries one reading of the clocks, taken just before the step.
+Each event carries the time of both clocks, read just before the step.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tidelock.base.clock import Now
-from tidelock.lock.record import Counter, Record
-from tidelock.store.contract import PutMode, PutReply
+from tidelock.core.clock import Now
+from tidelock.lock.record import LockRecord, TokenCounter
+from tidelock.storage.contract import PutMode, PutReply
 
-# --- readings -----------------------------------------------------------------------------------
+# --- replies to reads -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Found:
     """The lock object was read."""
 
     version: str
-    record: Record
+    record: LockRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,105 +28,97 @@ class FoundCounter:
     """The token counter was read."""
 
     version: str
-    counter: Counter
+    counter: TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """There is no such object."""
+    """The object does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """There is an object, but it is not what it should be (P19)."""
+    """The object exists but cannot be decoded (P19)."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """The store gave no answer."""
+    """The store did not answer."""
 
     cause: str
     retry_after_ms: int | None = None
 
 
-Reading = Found | FoundCounter | Absent | Unreadable | ReadFailed
+ReadReply = Found | FoundCounter | Absent | Unreadable | ReadFailed
 
 
 # --- events -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Acquire:
-    """The owner wants the lock: one attempt."""
+class TimedEvent:
+    """An event at `now`."""
 
     now: Now
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
-    """The heartbeat is due."""
-
-    now: Now
+class Acquire(TimedEvent):
+    """The owner tries once to acquire the lock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """The owner gives the lock back."""
-
-    now: Now
+class Renew(TimedEvent):
+    """A renewal is due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class Release(TimedEvent):
+    """The owner releases the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close(TimedEvent):
     """The client will not be used again."""
 
-    now: Now
+
+@dataclass(frozen=True, slots=True)
+class Tick(TimedEvent):
+    """Time passed. Allowed while a request is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed; nothing else happened. Allowed while a request is under way."""
-
-    now: Now
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerGone:
+class OwnerGone(TimedEvent):
     """The thread that acquired the lock has ended, or the process was forked."""
 
-    now: Now
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
-    """The operation under way was cut short: its request may land, and its answer will not come."""
-
-    now: Now
+class Abandon(TimedEvent):
+    """The operation was abandoned: its request may land, its reply will not be received."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadDone:
-    """The read asked for was answered."""
+class ReadDone(TimedEvent):
+    """The requested read ended."""
 
-    now: Now
-    reading: Reading
+    reply: ReadReply
 
 
 @dataclass(frozen=True, slots=True)
-class WriteDone:
-    """The write asked for was answered."""
+class WriteDone(TimedEvent):
+    """The requested write ended."""
 
-    now: Now
     reply: PutReply
 
 
 Event = Acquire | Renew | Release | Close | Tick | OwnerGone | Abandon | ReadDone | WriteDone
 
 
-# --- requests: at most one in each step ----------------------------------------------------------
+# --- requests: at most one per step --------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +133,7 @@ class WriteRecord:
     """Write the lock object."""
 
     mode: PutMode
-    record: Record
+    record: LockRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +146,25 @@ class WriteCounter:
     """Write the token counter."""
 
     mode: PutMode
-    counter: Counter
+    counter: TokenCounter
 
 
 Request = ReadRecord | WriteRecord | ReadCounter | WriteCounter
 
 
-# --- results: the end of what the owner or the heartbeat asked for -------------------------------
+# --- results of the operations of the owner and the heartbeat -------------------------------------
 
 
-class Why(Enum):
-    """Why an attempt did not acquire."""
+class NotAcquiredReason(Enum):
+    """Why an attempt did not acquire the lock."""
 
     HELD = "held by another owner"
     RACED = "another owner was faster"
-    GHOST = "an earlier attempt had landed unseen; it was released"
-    LATE = "the answer came after the lease it granted"
+    GHOST = "the grant of an earlier attempt was found and released"
+    LATE = "the reply came after the end of the lease"
     THROTTLED = "the store asked to wait"
     UNAVAILABLE = "the store could not be read"
-    UNKNOWN = "the outcome of the write is not known"
+    UNKNOWN = "the outcome of the write is unknown"
     UNREADABLE = "the lock record cannot be read"
 
 
@@ -187,8 +179,8 @@ class Granted:
 class NotAcquired:
     """The attempt ended without the lock."""
 
-    why: Why
-    holder: Record | None = None
+    reason: NotAcquiredReason
+    holder: LockRecord | None = None
     cause: str = ""
     retry_after_ms: int | None = None
 
@@ -199,53 +191,55 @@ class Renewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubtful:
-    """The renewal is not known to have landed; the deadline stands."""
+class RenewalUnknown:
+    """The outcome of the renewal is unknown; the deadline stays."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """The lock is not held any more."""
+class LockLost:
+    """The lock is no longer held."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The release landed; `taken_since` if another owner already holds the lock (P25 b)."""
+    """The release landed. `taken_since`: another owner has the lock already (P25 b)."""
 
     taken_since: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseUnknown:
-    """Nobody can tell whether the release landed; at worst the record expires (P25 e)."""
+    """It is unknown whether the release landed; if not, the record expires (P25 e)."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing of this client is left to do."""
+    """The client is closed."""
 
 
-Result = Granted | NotAcquired | Renewed | Doubtful | Lost | Released | ReleaseUnknown | Closed
+Result = (
+    Granted | NotAcquired | Renewed | RenewalUnknown | LockLost | Released | ReleaseUnknown | Closed
+)
 
 
-# --- notes: told to others, never waited for ------------------------------------------------------
+# --- notifications: never waited for --------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Add one to a metric, by Hudi's name where it has one."""
+    """Increment a metric."""
 
     metric: str
 
 
 class AuditState(Enum):
-    """The states Hudi's audit files know."""
+    """The states in Hudi's audit files."""
 
     START = "START"
     RENEW = "RENEW"
@@ -254,24 +248,24 @@ class AuditState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Record a change of the holding in the audit log, if it is switched on."""
+    """Record a change of the holding in the audit log, if it is enabled."""
 
     state: AuditState
     at_epoch_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class TellLost:
-    """Tell the owner, once, that the lock is lost (P29)."""
+class NotifyLost:
+    """Notify the owner, once, that the lock is lost (P29)."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What was asked for has ended with `result`."""
+class OperationDone:
+    """The operation ended with `result`."""
 
     result: Result
 
 
-Effect = Request | Count | Audit | TellLost | Done
+Effect = Request | Count | Audit | NotifyLost | OperationDone

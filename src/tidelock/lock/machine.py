@@ -1,11 +1,11 @@
-"""The lock as a table: phase and event to phase and effects.
+"""The lock state machine as a table: (phase, event) to (phase, effects).
 
-Rule 1: what decides about a lock is reached from this table and is pure: `acquiring`, `keeping`,
-`releasing`, `losing`, `lease`, `invariants`. It knows no clock, no thread, no storage; it is told
-what happened and says what to do next.
-Rule 2: the driver, the simulator and the exhaustive search run this same code.
+Rule 1: all decisions about a lock are reached from this table and are pure: `acquire`, `renew`,
+`release`, `lease`, `invariants`. They use no clock, thread or storage; they receive events and
+return effects.
+Rule 2: the clients, the simulator and the exhaustive search run this same code.
 
-At most one request is under way at a time. `Tick` and `OwnerGone` may come while it is.
+At most one request is in flight at a time. `Tick` and `OwnerGone` may occur meanwhile.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidelock.base.errors import InvariantBroken
-from tidelock.lock import acquiring, keeping, losing, releasing
+from tidelock.core.errors import InvariantBroken
+from tidelock.lock import acquire, release, renew
 from tidelock.lock import events as e
-from tidelock.lock.state import Phase, State, Step
+from tidelock.lock.state import LockClientState, Phase, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What handles an event in a phase, and where that may lead."""
+class TransitionRow:
+    """The handler of an event in a phase, and the phases that it may lead to."""
 
-    handler: Callable[[State, Any], Step]
+    handler: Callable[[LockClientState, Any], Step]
     leads_to: tuple[Phase, ...]
 
 
-def step(state: State, event: e.Event) -> Step:
-    """Return the state after `event`, and what to do. An event out of place is a bug."""
+def step(state: LockClientState, event: e.Event) -> Step:
+    """Return the state after `event` and the effects. An unexpected event is a bug."""
     row = TABLE.get((state.phase, type(event)))
     if row is None:
         raise InvariantBroken(f"{type(event).__name__} while {state.phase.value}")
@@ -39,85 +39,89 @@ def step(state: State, event: e.Event) -> Step:
     return after, effects
 
 
-def _stay(state: State, event: e.Event) -> Step:
-    del event
+def _stay(state: LockClientState, _event: e.Event) -> Step:
     return state, ()
 
 
-def _closed_already(state: State, event: e.Event) -> Step:
-    del event
-    return state, (e.Done(e.Closed()),)
+def _already_closed(state: LockClientState, _event: e.Event) -> Step:
+    return state, (e.OperationDone(e.Closed()),)
 
 
 _P = Phase
-_AFTER_READ = (_P.IDLE, _P.COUNTING, _P.TAKING, _P.RETURNING)
+_AFTER_ACQUIRE = (_P.READING, _P.READING_COUNTER, _P.TAKING)
+_AFTER_READ = (_P.IDLE, _P.READING_COUNTER, _P.TAKING, _P.DISCARDING)
 
-TABLE: dict[tuple[Phase, type[e.Event]], Row] = {
+TABLE: dict[tuple[Phase, type[e.Event]], TransitionRow] = {
     # Acquire.
-    (_P.IDLE, e.Acquire): Row(acquiring.acquire, (_P.READING, _P.COUNTING, _P.TAKING)),
-    (_P.LOST, e.Acquire): Row(acquiring.acquire, (_P.READING, _P.COUNTING, _P.TAKING)),
-    (_P.HOLDING, e.Acquire): Row(acquiring.acquire_again, (_P.HOLDING, _P.READING)),
-    (_P.READING, e.ReadDone): Row(acquiring.read, _AFTER_READ),
-    (_P.COUNTING, e.ReadDone): Row(acquiring.counted, (_P.RESERVING, _P.IDLE)),
-    (_P.RESERVING, e.WriteDone): Row(acquiring.reserved, (_P.TAKING, _P.RETURNING, _P.IDLE)),
-    (_P.TAKING, e.WriteDone): Row(
-        acquiring.taken, (_P.HOLDING, _P.CONFIRMING, _P.JUDGING, _P.RETURNING, _P.IDLE)
+    (_P.IDLE, e.Acquire): TransitionRow(acquire.acquire, _AFTER_ACQUIRE),
+    (_P.LOST, e.Acquire): TransitionRow(acquire.acquire, _AFTER_ACQUIRE),
+    (_P.HOLDING, e.Acquire): TransitionRow(acquire.acquire_again, (_P.HOLDING, _P.READING)),
+    (_P.READING, e.ReadDone): TransitionRow(acquire.read, _AFTER_READ),
+    (_P.READING_COUNTER, e.ReadDone): TransitionRow(acquire.counted, (_P.RESERVING, _P.IDLE)),
+    (_P.RESERVING, e.WriteDone): TransitionRow(
+        acquire.reserved, (_P.TAKING, _P.DISCARDING, _P.IDLE)
     ),
-    (_P.CONFIRMING, e.ReadDone): Row(acquiring.confirmed, (_P.HOLDING, _P.RETURNING)),
-    (_P.JUDGING, e.ReadDone): Row(acquiring.judged, _AFTER_READ),
-    (_P.RETURNING, e.WriteDone): Row(losing.given_back, (_P.IDLE, _P.LOST)),
+    (_P.TAKING, e.WriteDone): TransitionRow(
+        acquire.taken, (_P.HOLDING, _P.CONFIRMING, _P.VERIFYING_GRANT, _P.DISCARDING, _P.IDLE)
+    ),
+    (_P.CONFIRMING, e.ReadDone): TransitionRow(acquire.confirmed, (_P.HOLDING, _P.DISCARDING)),
+    (_P.VERIFYING_GRANT, e.ReadDone): TransitionRow(acquire.judged, _AFTER_READ),
+    (_P.DISCARDING, e.WriteDone): TransitionRow(renew.discarded, (_P.IDLE, _P.LOST)),
     # Keep.
-    (_P.HOLDING, e.Renew): Row(keeping.renew, (_P.RENEWING, _P.LOST)),
-    (_P.RENEWING, e.WriteDone): Row(
-        keeping.renewed, (_P.HOLDING, _P.RECHECKING, _P.RETURNING, _P.LOST)
+    (_P.HOLDING, e.Renew): TransitionRow(renew.renew, (_P.RENEWING, _P.LOST)),
+    (_P.RENEWING, e.WriteDone): TransitionRow(
+        renew.renewed, (_P.HOLDING, _P.RECHECKING, _P.DISCARDING, _P.LOST)
     ),
-    (_P.RECHECKING, e.ReadDone): Row(keeping.rechecked, (_P.HOLDING, _P.RENEWING, _P.LOST)),
-    (_P.HOLDING, e.Tick): Row(keeping.tick, (_P.HOLDING, _P.LOST)),
-    (_P.RENEWING, e.Tick): Row(keeping.tick, (_P.RENEWING, _P.LOST_WAITING)),
-    (_P.RECHECKING, e.Tick): Row(keeping.tick, (_P.RECHECKING, _P.LOST_WAITING)),
-    (_P.HOLDING, e.OwnerGone): Row(keeping.owner_gone, (_P.LOST,)),
-    (_P.RENEWING, e.OwnerGone): Row(keeping.owner_gone, (_P.LOST_WAITING,)),
-    (_P.RECHECKING, e.OwnerGone): Row(keeping.owner_gone, (_P.LOST_WAITING,)),
-    (_P.LOST_WAITING, e.WriteDone): Row(keeping.late_renewal, (_P.LOST, _P.RETURNING)),
-    (_P.LOST_WAITING, e.ReadDone): Row(keeping.late_reading, (_P.LOST,)),
-    (_P.IDLE, e.Renew): Row(keeping.nothing_to_renew, (_P.IDLE,)),
-    (_P.LOST, e.Renew): Row(keeping.nothing_to_renew, (_P.LOST,)),
-    (_P.CLOSED, e.Renew): Row(keeping.nothing_to_renew, (_P.CLOSED,)),
+    (_P.RECHECKING, e.ReadDone): TransitionRow(renew.rechecked, (_P.HOLDING, _P.RENEWING, _P.LOST)),
+    (_P.HOLDING, e.Tick): TransitionRow(renew.tick, (_P.HOLDING, _P.LOST)),
+    (_P.RENEWING, e.Tick): TransitionRow(renew.tick, (_P.RENEWING, _P.LOST_WAITING)),
+    (_P.RECHECKING, e.Tick): TransitionRow(renew.tick, (_P.RECHECKING, _P.LOST_WAITING)),
+    (_P.HOLDING, e.OwnerGone): TransitionRow(renew.owner_gone, (_P.LOST,)),
+    (_P.RENEWING, e.OwnerGone): TransitionRow(renew.owner_gone, (_P.LOST_WAITING,)),
+    (_P.RECHECKING, e.OwnerGone): TransitionRow(renew.owner_gone, (_P.LOST_WAITING,)),
+    (_P.LOST_WAITING, e.WriteDone): TransitionRow(renew.late_renewal, (_P.LOST, _P.DISCARDING)),
+    (_P.LOST_WAITING, e.ReadDone): TransitionRow(renew.late_reading, (_P.LOST,)),
+    (_P.IDLE, e.Renew): TransitionRow(renew.nothing_to_renew, (_P.IDLE,)),
+    (_P.LOST, e.Renew): TransitionRow(renew.nothing_to_renew, (_P.LOST,)),
+    (_P.CLOSED, e.Renew): TransitionRow(renew.nothing_to_renew, (_P.CLOSED,)),
     # Release.
-    (_P.HOLDING, e.Release): Row(releasing.release_in_time, (_P.RELEASING, _P.RETURNING)),
-    (_P.RELEASING, e.WriteDone): Row(releasing.released, (_P.IDLE, _P.AFTERMATH)),
-    (_P.AFTERMATH, e.ReadDone): Row(
-        releasing.settled, (_P.IDLE, _P.RELEASING, _P.AFTERMATH, _P.LOST)
+    (_P.HOLDING, e.Release): TransitionRow(release.release_in_time, (_P.RELEASING, _P.DISCARDING)),
+    (_P.RELEASING, e.WriteDone): TransitionRow(release.released, (_P.IDLE, _P.VERIFYING_RELEASE)),
+    (_P.VERIFYING_RELEASE, e.ReadDone): TransitionRow(
+        release.verified, (_P.IDLE, _P.RELEASING, _P.VERIFYING_RELEASE, _P.LOST)
     ),
-    (_P.IDLE, e.Release): Row(releasing.nothing_to_release, (_P.IDLE,)),
-    (_P.LOST, e.Release): Row(releasing.acknowledge_loss, (_P.IDLE,)),
-    (_P.CLOSED, e.Release): Row(releasing.nothing_to_release, (_P.CLOSED,)),
+    (_P.IDLE, e.Release): TransitionRow(release.nothing_to_release, (_P.IDLE,)),
+    (_P.LOST, e.Release): TransitionRow(release.acknowledge_loss, (_P.IDLE,)),
+    (_P.CLOSED, e.Release): TransitionRow(release.nothing_to_release, (_P.CLOSED,)),
     # Close.
-    (_P.IDLE, e.Close): Row(releasing.close, (_P.CLOSING, _P.CLOSED)),
-    (_P.LOST, e.Close): Row(releasing.close, (_P.CLOSING, _P.CLOSED)),
-    (_P.CLOSING, e.ReadDone): Row(releasing.closing_read, (_P.CLOSING, _P.CLOSED)),
-    (_P.CLOSING, e.WriteDone): Row(releasing.closing_written, (_P.CLOSED,)),
-    (_P.CLOSED, e.Close): Row(_closed_already, (_P.CLOSED,)),
+    (_P.IDLE, e.Close): TransitionRow(release.close, (_P.CLOSING, _P.CLOSED)),
+    (_P.LOST, e.Close): TransitionRow(release.close, (_P.CLOSING, _P.CLOSED)),
+    (_P.CLOSING, e.ReadDone): TransitionRow(release.closing_read, (_P.CLOSING, _P.CLOSED)),
+    (_P.CLOSING, e.WriteDone): TransitionRow(release.closing_written, (_P.CLOSED,)),
+    (_P.CLOSED, e.Close): TransitionRow(_already_closed, (_P.CLOSED,)),
 }
 _ATTEMPT = (
-    *(_P.READING, _P.COUNTING, _P.RESERVING, _P.TAKING, _P.CONFIRMING, _P.JUDGING),
-    *(_P.RELEASING, _P.AFTERMATH),
+    *(_P.READING, _P.READING_COUNTER, _P.RESERVING, _P.TAKING, _P.CONFIRMING, _P.VERIFYING_GRANT),
+    *(_P.RELEASING, _P.VERIFYING_RELEASE),
 )
-# What was cut short: an attempt, a renewal, a wait, a close.
+# An attempt, a renewal, a wait or a close was abandoned.
 TABLE.update(
     {
-        **{(phase, e.Abandon): Row(losing.abandon_attempt, (_P.IDLE,)) for phase in _ATTEMPT},
-        (_P.RETURNING, e.Abandon): Row(losing.abandon_attempt, (_P.IDLE, _P.LOST)),
-        (_P.RENEWING, e.Abandon): Row(losing.abandon_renewal, (_P.HOLDING,)),
-        (_P.RECHECKING, e.Abandon): Row(losing.abandon_renewal, (_P.HOLDING,)),
-        (_P.LOST_WAITING, e.Abandon): Row(losing.abandon_wait, (_P.LOST,)),
-        (_P.CLOSING, e.Abandon): Row(losing.abandon_close, (_P.CLOSED,)),
+        **{
+            (phase, e.Abandon): TransitionRow(renew.abandon_attempt, (_P.IDLE,))
+            for phase in _ATTEMPT
+        },
+        (_P.DISCARDING, e.Abandon): TransitionRow(renew.abandon_attempt, (_P.IDLE, _P.LOST)),
+        (_P.RENEWING, e.Abandon): TransitionRow(renew.abandon_renewal, (_P.HOLDING,)),
+        (_P.RECHECKING, e.Abandon): TransitionRow(renew.abandon_renewal, (_P.HOLDING,)),
+        (_P.LOST_WAITING, e.Abandon): TransitionRow(renew.abandon_wait, (_P.LOST,)),
+        (_P.CLOSING, e.Abandon): TransitionRow(renew.abandon_close, (_P.CLOSED,)),
     }
 )
-# Time passes in every other phase too, and what is not under way cannot be cut short.
+# In all other phases, time passing and an abandoned operation change nothing.
 TABLE.update(
     {
-        (phase, event): Row(_stay, (phase,))
+        (phase, event): TransitionRow(_stay, (phase,))
         for phase in Phase
         for event in (e.Tick, e.Abandon)
         if (phase, event) not in TABLE

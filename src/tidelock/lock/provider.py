@@ -1,4 +1,4 @@
-"""The seam between writers and lock backends: Hudi's provider interface, with states and tokens."""
+"""The lock provider protocol: Hudi's `LockProvider`, with states and fencing tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelock.lock.state import Standing
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a provider can do beyond locking and unlocking."""
+    """Optional features of a provider."""
 
     blocking_wait: bool = False
     fencing_token: bool = False
@@ -22,7 +22,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, as far as its backend tells; what it does not tell is None."""
+    """The holder of a lock. Fields that the backend does not report are None."""
 
     owner: str
     token: int | None = None
@@ -35,55 +35,42 @@ class LockProvider(Protocol):
     """A lock backend bound to one resource."""
 
     def features(self) -> Features:
-        """Return what this provider can do."""
-        ...
+        """Return the features of this provider."""
 
     def try_lock(self, wait_ms: float) -> bool:
         """Try for up to `wait_ms`, at least once; return whether the lock is held."""
-        ...
 
     def unlock(self) -> None:
-        """Give the lock back; raise if it had been lost, or if nobody can tell."""
-        ...
+        """Release the lock; raise if it was lost, or if the outcome is unknown."""
 
     def check(self) -> int:
         """Return the fencing token (0 without one), or raise `HoldingLost`."""
-        ...
 
     @property
     def state(self) -> Standing:
         """HELD, UNSURE, LOST or FREE, as of now."""
-        ...
 
     def on_lost(self, callback: LostCallback) -> None:
         """Call `callback` once with the cause when the lock is lost."""
-        ...
 
     def holder(self) -> Holder | None:
-        """Ask the backend who holds the lock; None when it is free.
-
-        Raises: `Unavailable` when it does not answer.
-        """
-        ...
+        """Return who holds the lock; None if it is free. Raises: `Unavailable`."""
 
     def force_release(self) -> bool:
-        """Free the lock, whoever holds it; return whether anybody did.
+        """Release the lock, whoever holds it; return whether it was held.
 
-        The holder is not asked. It hears of its loss with its next renewal.
-        Raises: `Unsupported` where `features().force_release` is false.
+        The holder detects the loss at its next renewal.
+        Raises: `Unsupported` if `features().force_release` is false.
         """
-        ...
 
     def close(self) -> None:
-        """Unlock if locked, and leave nothing behind."""
-        ...
+        """Unlock if locked, and close the connections."""
 
 
 @runtime_checkable
-class TellsOutage(Protocol):
-    """A provider that can tell a lock held by another from a backend that does not answer."""
+class ReportsOutage(Protocol):
+    """A provider that distinguishes a held lock from a backend that does not answer."""
 
     @property
     def outage(self) -> str:
-        """Why the last `try_lock` ended without any answer; empty when the backend answered."""
-        ...
+        """Why the last `try_lock` got no answer from the backend; empty if it answered."""

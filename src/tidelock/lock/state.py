@@ -1,4 +1,4 @@
-"""What one client knows about one lock. Pure values."""
+"""The state of one client of one lock. Pure values."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from tidelock.base.clock import Now
+from tidelock.core.clock import Now
 from tidelock.lock.events import Effect, NotAcquired
 from tidelock.lock.lease import Lease
-from tidelock.lock.record import Record
+from tidelock.lock.record import LockRecord
 
 
 class Phase(Enum):
-    """Where a client stands with its lock."""
+    """The phase of a client. The value completes the sentence "the client is …"."""
 
     IDLE = "idle"
     READING = "reading the record"
-    COUNTING = "reading the token counter"
+    READING_COUNTER = "reading the token counter"
     RESERVING = "reserving a token range"
     TAKING = "writing the grant"
     CONFIRMING = "reading the token counter again"
-    JUDGING = "reading back an unclear grant"
-    RETURNING = "releasing a record that must not be used"
+    VERIFYING_GRANT = "reading back an unclear grant"
+    DISCARDING = "releasing a grant that must not be used"
     HOLDING = "holding"
     RENEWING = "writing a renewal"
     RECHECKING = "reading back a refused renewal"
     RELEASING = "writing the release"
-    AFTERMATH = "reading back an unclear release"
+    VERIFYING_RELEASE = "reading back an unclear release"
     LOST = "lost"
-    LOST_WAITING = "lost, a request still under way"
-    CLOSING = "looking for an unseen grant before closing"
+    LOST_WAITING = "lost, with a request in flight"
+    CLOSING = "looking for a ghost before closing"
     CLOSED = "closed"
 
 
@@ -44,18 +44,18 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A record and the version it was seen under."""
+class SeenRecord:
+    """A record and the object version it was read at."""
 
     version: str
-    record: Record
+    record: LockRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The write under way. `on_cached`: on the version of our own release, unread (P12)."""
+class SentWrite:
+    """The write in flight. `on_cached`: based on our own last release, without a read (P12)."""
 
-    record: Record
+    record: LockRecord
     at: Now
     on_cached: bool = False
     new_range: bool = False
@@ -63,52 +63,54 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The holding: the last write of ours known to have landed, and how long it lasts."""
+    """The holding: our last write known to have landed, and its deadline."""
 
     version: str
-    record: Record
+    record: LockRecord
     deadline_monotonic_ms: int
     unsure: bool = False
 
 
-class State(NamedTuple):
-    """Everything one client knows about one lock.
+class LockClientState(NamedTuple):
+    """The state of one client of one lock.
 
-    `known` is our own release, until we use or doubt it; `cautious` says that the last such use met
-    somebody else's record, so the next attempt looks first; `target` is what the attempt under way
-    will replace; `doubtful` says that a write of ours may have landed, or may still land, unseen.
+    `last_release` is our own release, as long as the next attempt may build on it. `read_first`:
+    the last such attempt found another owner's record, so the next attempt reads first. `target` is
+    the record that the current attempt replaces. `refusal` is the result of an attempt whose grant
+    is being discarded. `ghost_possible`: a write of ours may have landed, or may still land,
+    unseen.
     """
 
     owner: str
     lease: Lease
     phase: Phase = Phase.IDLE
     writes: int = 0
-    known: Seen | None = None
-    cautious: bool = False
-    target: Seen | None = None
-    sent: Sent | None = None
+    last_release: SeenRecord | None = None
+    read_first: bool = False
+    target: SeenRecord | None = None
+    sent: SentWrite | None = None
     grant: Grant | None = None
     ceiling: int = 0
     tries: int = 0
     unclear: str = ""
-    verdict: NotAcquired | None = None
-    doubtful: bool = False
+    refusal: NotAcquired | None = None
+    ghost_possible: bool = False
     lost_cause: str = ""
 
     def next_nonce(self) -> str:
-        """P3: unique, because the owner is and the count only grows."""
+        """P3: return a unique nonce: the owner id is unique, and the counter only grows."""
         return f"{self.owner}:{self.writes + 1}"
 
 
-Step = tuple[State, tuple[Effect, ...]]
+Step = tuple[LockClientState, tuple[Effect, ...]]
 
 
-def standing(state: State, now: Now) -> Standing:
+def standing(state: LockClientState, now: Now) -> Standing:
     """Return what the owner may conclude at `now`. L3: HELD and UNSURE end at the deadline."""
     match state.phase:
         case Phase.LOST | Phase.LOST_WAITING:
             return Standing.LOST
-        case Phase.RETURNING if state.lost_cause:
+        case Phase.DISCARDING if state.lost_cause:
             return Standing.LOST
         case Phase.HOLDING | Phase.RENEWING | Phase.RECHECKING if state.grant:
             if now.monotonic_ms >= state.grant.deadline_monotonic_ms:

@@ -1,6 +1,6 @@
-"""The checkpoint: the fold up to a position, for those who come later (C20-C23). Pure.
+"""Codec of the checkpoint: the ledger state up to a position (C20-C23). Pure.
 
-Instants are kept as differences of their digits, since there may be many.
+Instants are stored as the digits that differ from the previous one, since there may be many.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelock.base.errors import DataCorrupt, RecordFromFuture
-from tidelock.table.timeline.instant import Action
-from tidelock.txn.fields import Fields, encode_groups
-from tidelock.txn.fold import Fold, Pending, Waiting
-from tidelock.txn.grown import Grown
-from tidelock.txn.mark import applied_fields, applied_of
+from tidelock.core.errors import DataCorrupt
+from tidelock.hudi.timeline.instant import Action
+from tidelock.txn.app_transactions import AppliedTransaction, applied_fields, applied_of
+from tidelock.txn.footprint import Fields, JsonField, JsonRecord, encode_groups
+from tidelock.txn.state import LedgerState, PendingPlan, PersistentSet, WaitingWriter
 
 CHECKPOINT_KEY: Final = ".hoodie/.tidelock/checkpoint.json"
 CHECKPOINT_FORMAT: Final = 5
-"""The newest format. A checkpoint has the oldest that can say it, for older releases."""
+"""The newest format. A checkpoint is written in the oldest format that can represent it, so that
+older releases can read it."""
 
 _WITHOUT_FORGOTTEN: Final = 4
 _WITHOUT_ADOPTED: Final = 3
@@ -29,104 +29,58 @@ _WITHOUT_MARKS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A fold of which every commit is on the timeline, and a name for this very write."""
+    """A state whose commits are all on the timeline, with a nonce that identifies this write."""
 
-    fold: Fold
+    state: LedgerState
     nonce: str
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """Return the bytes of a checkpoint."""
-    fold = checkpoint.fold
-    record = {
-        "format": _format(fold),
-        "nonce": checkpoint.nonce,
-        "position": fold.position,
-        "boundary": fold.boundary,
-        "time": fold.time,
-        "last": fold.nonce,
-        "archived": fold.archived,
-        "schema": fold.schema_id,
-        "foreign": fold.foreign,
-        "token": fold.token,
-        "committed": _packed(fold.committed),
-        "void": _packed(fold.void),
-        "plans": [_plan_fields(plan) for _, plan in sorted(fold.plans.items())],
-        "turns": [_turn_fields(turn) for turn in fold.turns],
-    }
-    if fold.epoch:
-        record["epoch"] = fold.epoch
-    if fold.forgotten:
-        record["forgotten"] = list(fold.forgotten)
-    if fold.marks:
-        record["marks"] = [applied_fields(applied) for applied in fold.marks.values()]
-    if fold.savepoints:
-        record["savepoints"] = dict(sorted(fold.savepoints.items()))
+    state = checkpoint.state
+    record = {"format": _format(state), "nonce": checkpoint.nonce, **_STATE.encode(state)}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode(body: bytes, *, where: str) -> Checkpoint:
+def decode_checkpoint(body: bytes, *, where: str) -> Checkpoint:
     """Return the checkpoint in `body`. Raises: `DataCorrupt` naming `where`."""
     fields = Fields.parse(body, where)
-    if fields.whole("format") > CHECKPOINT_FORMAT:
-        raise RecordFromFuture(
-            f"{where} has format {fields.whole('format')}, which this release does not know",
-            hint="upgrade tidelock on this machine",
-        )
-    plans = [_plan(each) for each in fields.objects("plans")]
-    marks = (
-        [applied_of(each) for each in fields.objects("marks")] if "marks" in fields.values else []
-    )
-    fold = Fold(
-        position=fields.whole("position"),
-        time=fields.time("time"),
-        nonce=fields.text("last"),
-        committed=_unpacked(fields, "committed"),
-        void=_unpacked(fields, "void"),
-        plans={plan.instant: plan for plan in plans},
-        turns=tuple(_turn(each) for each in fields.objects("turns")),
-        boundary=fields.whole("boundary"),
-        archived=fields.text("archived"),
-        schema_id=fields.text("schema"),
-        foreign=fields.flag("foreign"),
-        token=fields.whole("token"),
-        epoch=fields.whole("epoch") if "epoch" in fields.values else 0,
-        forgotten=_forgotten(fields),
-        marks={applied.mark.application: applied for applied in marks},
-        savepoints=_savepoints(fields),
-    )
-    return Checkpoint(fold, fields.text("nonce"))
+    if fields.integer("format") > CHECKPOINT_FORMAT:
+        raise fields.from_future(f"has format {fields.integer('format')}")
+    return Checkpoint(_STATE.decode(fields), fields.text("nonce"))
 
 
-def _format(fold: Fold) -> int:
-    if fold.epoch or fold.forgotten:
+def _format(state: LedgerState) -> int:
+    if state.epoch or state.forgotten:
         return CHECKPOINT_FORMAT
-    if any(plan.adopted for plan in fold.plans.values()):
+    if any(plan.imported for plan in state.plans.values()):
         return _WITHOUT_FORGOTTEN
-    if fold.savepoints or any(plan.undoes for plan in fold.plans.values()):
+    if state.savepoints or any(plan.rolls_back for plan in state.plans.values()):
         return _WITHOUT_ADOPTED
-    return _WITHOUT_SAVEPOINTS if fold.marks else _WITHOUT_MARKS
+    return _WITHOUT_SAVEPOINTS if state.app_transactions else _WITHOUT_MARKS
 
 
-def _forgotten(fields: Fields) -> tuple[str, str] | None:
-    match fields.times("forgotten"):
-        case []:
+def _forgotten(fields: Fields, name: str) -> tuple[str, str] | None:
+    match fields.times(name):
+        case ():
             return None
-        case [first, end]:
+        case (first, end):
             return first, end
         case _:
-            raise fields.broken("forgotten is not a range of instants")
+            raise fields.invalid(f"{name}: expected a range of instants")
 
 
-def _savepoints(fields: Fields) -> dict[str, str]:
-    if "savepoints" not in fields.values:
-        return {}
-    held = fields.below("savepoints")
+def _app_transactions(fields: Fields, name: str) -> dict[str, AppliedTransaction]:
+    found = map(applied_of, fields.objects(name))
+    return {applied.app_transaction.application: applied for applied in found}
+
+
+def _savepoints(fields: Fields, name: str) -> dict[str, str]:
+    held = fields.nested(name)
     return {instant: held.time(instant) for instant in held.values}
 
 
 def _packed(instants: Iterable[str]) -> list[str]:
-    """Return sorted instants, each without the beginning it shares with the one before."""
+    """Return the sorted instants, each without the prefix it shares with its predecessor."""
     packed: list[str] = []
     before = ""
     for instant in sorted(instants):
@@ -139,65 +93,88 @@ def _packed(instants: Iterable[str]) -> list[str]:
     return packed
 
 
-def _unpacked(fields: Fields, name: str) -> Grown:
+def _unpacked(fields: Fields, name: str) -> PersistentSet:
     instants: list[str] = []
     before = ""
     for piece in fields.texts(name):
-        whole = before[: len(before) - len(piece)] + piece if len(piece) < len(before) else piece
-        if not (whole.isascii() and whole.isdecimal()):
-            raise DataCorrupt(f"{fields.where}: {name} has {piece[:40]!r}, which is no instant")
-        instants.append(whole)
-        before = whole
-    return Grown.of(instants)
+        integer = before[: len(before) - len(piece)] + piece if len(piece) < len(before) else piece
+        if not (integer.isascii() and integer.isdecimal()):
+            raise DataCorrupt(f"{fields.where}: {name}: expected an instant, got {piece[:40]!r}")
+        instants.append(integer)
+        before = integer
+    return PersistentSet.of(instants)
 
 
-def _plan_fields(plan: Pending) -> dict[str, Any]:
-    return {
-        "instant": plan.instant,
-        "action": plan.action.value,
-        "targets": encode_groups(plan.targets),
-        "removable": plan.removable,
-        "position": plan.position,
-        "attempt": plan.attempt,
-        "owner": plan.owner,
-        **({"undoes": list(plan.undoes), "halts": plan.halts} if plan.undoes else {}),
-        **({"adopted": True} if plan.adopted else {}),
-    }
-
-
-def _plan(fields: Fields) -> Pending:
-    action = fields.text("action")
+def _action(fields: Fields, name: str) -> Action:
+    action = fields.text(name)
     if action not in [each.value for each in Action]:
-        raise DataCorrupt(f"{fields.where}: {action!r} is not an action")
-    return Pending(
-        instant=fields.time("instant"),
-        action=Action(action),
-        targets=fields.groups("targets"),
-        removable=fields.flag("removable"),
-        position=fields.whole("position"),
-        attempt=fields.whole("attempt"),
-        owner=fields.text("owner"),
-        undoes=tuple(fields.times("undoes")),
-        halts=fields.raw("halts") is True,
-        adopted=fields.raw("adopted") is True,
-    )
+        raise DataCorrupt(
+            f"{fields.where}: {name}: expected an action of the timeline, got {action!r}"
+        )
+    return Action(action)
 
 
-def _turn_fields(turn: Waiting) -> dict[str, Any]:
-    return {
-        "position": turn.position,
-        "instant": turn.instant,
-        "owner": turn.owner,
-        "groups": encode_groups(turn.groups),
-        "partitions": sorted(turn.partitions),
-    }
+def _plan_fields(plan: PendingPlan) -> dict[str, Any]:
+    fields = _PLAN.encode(plan)
+    if not plan.rolls_back:
+        del fields["undoes"], fields["halts"]
+    return fields
 
 
-def _turn(fields: Fields) -> Waiting:
-    return Waiting(
-        position=fields.whole("position"),
-        instant=fields.time("instant"),
-        owner=fields.text("owner"),
-        groups=fields.groups("groups"),
-        partitions=frozenset(fields.texts("partitions")),
-    )
+def _plans(fields: Fields, name: str) -> dict[str, PendingPlan]:
+    return {plan.instant: plan for plan in map(_PLAN.decode, fields.objects(name))}
+
+
+_PLAN: Final = JsonRecord(
+    PendingPlan,
+    JsonField("instant", Fields.time),
+    JsonField("action", _action),
+    JsonField("targets", Fields.groups, encode_groups),
+    JsonField("removable", Fields.flag),
+    JsonField("position", Fields.integer),
+    JsonField("attempt", Fields.integer),
+    JsonField("owner", Fields.text),
+    JsonField("undoes", Fields.times, attribute="rolls_back"),
+    JsonField("halts", Fields.is_true, attribute="blocks_commits"),
+    JsonField("adopted", Fields.is_true, attribute="imported", optional=True),
+)
+_TICKET: Final = JsonRecord(
+    WaitingWriter,
+    JsonField("position", Fields.integer),
+    JsonField("instant", Fields.time),
+    JsonField("owner", Fields.text),
+    JsonField("groups", Fields.groups, encode_groups),
+    JsonField("partitions", Fields.text_set, sorted),
+)
+_STATE: Final = JsonRecord(
+    LedgerState,
+    JsonField("position", Fields.integer),
+    JsonField("boundary", Fields.integer),
+    JsonField("time", Fields.time),
+    JsonField("last", Fields.text, attribute="nonce"),
+    JsonField("archived", Fields.text),
+    JsonField("schema", Fields.text, attribute="schema_id"),
+    JsonField("foreign", Fields.flag, attribute="external"),
+    JsonField("token", Fields.integer),
+    JsonField("committed", _unpacked, _packed),
+    JsonField("void", _unpacked, _packed, "aborted"),
+    JsonField(
+        "plans", _plans, lambda plans: [_plan_fields(plan) for _, plan in sorted(plans.items())]
+    ),
+    JsonField(
+        "turns",
+        lambda fields, name: tuple(map(_TICKET.decode, fields.objects(name))),
+        lambda tickets: list(map(_TICKET.encode, tickets)),
+        "tickets",
+    ),
+    JsonField("epoch", Fields.integer, optional=True),
+    JsonField("forgotten", _forgotten, optional=True),
+    JsonField(
+        "marks",
+        _app_transactions,
+        lambda held: list(map(applied_fields, held.values())),
+        "app_transactions",
+        optional=True,
+    ),
+    JsonField("savepoints", _savepoints, lambda held: dict(sorted(held.items())), optional=True),
+)

@@ -1,8 +1,8 @@
-"""What the protocol asks of the world: requests to the store, the time, a name, a pause.
+"""Effects of the transaction protocol: store requests, clock reads, unique names, pauses.
 
-A step of the protocol is a generator. It yields an effect, is sent the answer, and returns its
-result; a request that fails raises at the `yield`. `perform` runs one over a real store, a
-simulator runs the same one over a world of its own.
+A protocol step is a generator. It yields an effect, receives the answer, and returns its result; a
+failed request raises at the `yield`. `World.perform` runs a step against a real store. A simulator
+runs the same step against a simulated world.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
-from tidelock.base.clock import Clock
-from tidelock.base.errors import TidelockError
-from tidelock.base.ids import IdSource
-from tidelock.store.contract import ObjectMeta, ObjectStore, PutMode
-from tidelock.table.timeline.archive import Archive
+from tidelock.core.clock import Clock
+from tidelock.core.errors import TidelockError
+from tidelock.core.ids import IdSource
+from tidelock.hudi.timeline.history import Archive
+from tidelock.storage.contract import ObjectStore, PutMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Ask for an object's size, version and age. Answer: `ObjectMeta | None`."""
+    """Read an object's size, version and age. Answer: `ObjectMeta | None`."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write an object under a condition. Answer: `PutReply`."""
+    """Write an object conditionally. Answer: `PutReply`."""
 
     key: str
     body: bytes
@@ -43,14 +43,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an object. Answer: None."""
+    """Delete an object. Answer: None."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """List the objects below a prefix. Answer: `tuple[ObjectMeta, ...]`, in key order."""
+    """List the objects with a prefix. Answer: `tuple[ObjectMeta, ...]`, in key order."""
 
     prefix: str
     start_after: str = ""
@@ -58,7 +58,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class ReadHistory:
-    """Read what was archived to `folder` and completed after a time.
+    """Read the instants archived in `folder` that completed after a time.
 
     Answer: `tuple[ArchivedInstant, ...]`, by request time.
     """
@@ -69,26 +69,26 @@ class ReadHistory:
 
 @dataclass(frozen=True, slots=True)
 class ReadClock:
-    """Read both clocks. Answer: `Now`."""
+    """Read the wall clock and the monotonic clock. Answer: `Now`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawName:
-    """Draw a name that nobody else will draw. Answer: `str`."""
+    """Create a unique name. Answer: `str`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait `most_ms`, or any part of it: half is fixed, half is drawn. Answer: None."""
+    """Wait between half of `max_ms` and all of it, with random jitter. Answer: None."""
 
-    most_ms: float
+    max_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class CheckHeld:
-    """Make sure that the table's lock, where one is taken, is still held.
+    """Check that the table's lock, if one is configured, is still held.
 
-    Answer: its token as a number, None or 0 without one.
+    Answer: its fencing token; None or 0 without a lock.
 
     Raises: `HoldingLost`.
     """
@@ -99,19 +99,19 @@ Effect = Get | Head | Put | Delete | List | ReadHistory | ReadClock | DrawName |
 R = TypeVar("R")
 
 Steps = Generator[Effect, Any, R]
-"""A step of the protocol: what it yields is done, what it returns is its result."""
+"""A protocol step: a generator of effects that returns its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What carries effects out: a store, a clock, names, and the lock if there is one."""
+    """Executes effects with a store, a clock and a source of names."""
 
     store: ObjectStore
     clock: Clock
     ids: IdSource
 
     def perform(self, steps: Steps[R], check_held: Callable[[], object] | None = None) -> R:
-        """Run `steps` to their end and return their result."""
+        """Run `steps` to completion and return their result."""
         answer: object = None
         problem: TidelockError | None = None
         while True:
@@ -138,18 +138,15 @@ class World:
                 self.store.delete(key)
                 return None
             case List(prefix, start_after):
-                listed: tuple[ObjectMeta, ...] = tuple(
-                    self.store.list(prefix, start_after=start_after)
-                )
-                return listed
+                return tuple(self.store.list(prefix, start_after=start_after))
             case ReadHistory(folder, after):
                 return Archive(self.store, folder).instants(after=after)
             case ReadClock():
                 return self.clock.now()
             case DrawName():
                 return self.ids.uuid()
-            case Pause(most_ms):
-                self.clock.sleep_ms(most_ms * (0.5 + self.ids.jitter() / 2))
+            case Pause(max_ms):
+                self.clock.sleep_ms(max_ms * (0.5 + self.ids.jitter() / 2))
                 return None
             case CheckHeld():
                 return None if check_held is None else check_held()

@@ -1,44 +1,42 @@
-"""The ledger of a table, for threads: runs the protocol's steps and remembers what was read."""
+"""Thread-safe access to a table's ledger: runs protocol steps and caches what was read."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-from tidelock.base.clock import Clock, SystemClock
-from tidelock.base.ids import IdSource, SystemIds
-from tidelock.store.contract import ObjectStore
-from tidelock.table.timeline.active import TIMELINE_FOLDER
-from tidelock.table.timeline.archive import HISTORY_FOLDER
-from tidelock.table.timeline.instant import State
-from tidelock.txn.appending import Appended, Declined, Doubtful, Proposer, append
+from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.ids import IdSource, SystemIds
+from tidelock.hudi.timeline.active import TIMELINE_FOLDER
+from tidelock.hudi.timeline.history import HISTORY_FOLDER
+from tidelock.hudi.timeline.instant import InstantState
+from tidelock.storage.contract import ObjectStore
 from tidelock.txn.effects import Steps, World
-from tidelock.txn.entry import Entry
-from tidelock.txn.fold import Fold
-from tidelock.txn.foreign import Importer, Look
-from tidelock.txn.publishing import Publisher, write_checkpoint
-from tidelock.txn.reading import forward, load
-from tidelock.txn.view import View
+from tidelock.txn.entries import LedgerEntry
+from tidelock.txn.external_writers import Importer, TimelineScan
+from tidelock.txn.ledger_io import (
+    Appended,
+    Declined,
+    Proposer,
+    Publisher,
+    Undetermined,
+    append,
+    forward,
+    load,
+    write_checkpoint,
+)
+from tidelock.txn.state import LedgerState, View
 
 D = TypeVar("D")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The ledger when all of it was on the timeline, and what this process put there."""
-
-    view: View
-    landed: tuple[Entry, ...] = ()
-
-
 class Ledger:
-    """One process's view of a table's ledger, and the ways to extend it.
+    """One process's view of a table's ledger, with operations to refresh and extend it.
 
     Guarantees: the view only moves forward; every entry in it was read, and every commit up to the
-    position that `refresh` returns is on the timeline. May be used by several threads.
+    position that `refresh` returns is on the timeline. Safe for use by several threads.
     """
 
     def __init__(
@@ -50,137 +48,139 @@ class Ledger:
         timeline_folder: str = TIMELINE_FOLDER,
         history_folder: str = HISTORY_FOLDER,
         owner: str = "",
-        admit: Callable[[], Steps[None]] | None = None,
-        tell: Callable[[Sequence[Entry]], None] | None = None,
+        check_table: Callable[[], Steps[None]] | None = None,
+        on_external: Callable[[Sequence[LedgerEntry]], None] | None = None,
         checks_zones: bool = True,
     ) -> None:
-        """Read nothing yet. `owner` names this process in entries; drawn if not given."""
+        """Create the ledger without reading it. `owner` names this process in entries.
+
+        `check_table` runs before the timeline is scanned for external commits; `on_external`
+        receives the entries of imported commits.
+        """
         self.world = World(store, clock or SystemClock(), ids or SystemIds())
         self.owner = owner or self.world.ids.uuid()
         self.publisher = Publisher(timeline_folder)
         self._importer = Importer(
             timeline_folder, history_folder, self.owner, self.publisher, checks_zones
         )
-        self._admit = admit
-        self._tell = tell
-        self._look: Look | None = None
+        self._check_table = check_table
+        self._on_external = on_external
+        self._scan: TimelineScan | None = None
         self._mutex = threading.Lock()
         self._view: View | None = None
 
     @property
     def store(self) -> ObjectStore:
-        """The table's store."""
         return self.world.store
 
     @property
     def view(self) -> View:
-        """What is known by now; reads the ledger if nothing is."""
+        """The current view. Reads the ledger on first use."""
         return self._view if self._view is not None else self.run(self.view_steps())
 
     @property
     def known_position(self) -> int:
-        """The last entry that was read; 0 if none was. Reads nothing."""
+        """The position of the last entry that was read, 0 if none. Reads nothing."""
         return 0 if self._view is None else self._view.position
 
     @property
-    def begun(self) -> Mapping[str, tuple[State, int]]:
-        """Writes that had begun and were not decided when the timeline was looked at last.
+    def begun(self) -> Mapping[str, tuple[InstantState, int]]:
+        """Pending writes that the last timeline scan found, by instant.
 
-        Of each the furthest state, and when that was written.
+        Each has its latest state and the time that state was written.
         """
-        return {} if self._look is None else self._look.begun
+        return {} if self._scan is None else self._scan.begun
 
     @property
-    def fold(self) -> Fold:
-        """The fold as far as it is known."""
-        return self.view.fold
+    def state(self) -> LedgerState:
+        return self.view.state
 
-    def refresh(self, *, foreign: bool = True) -> Fold:
-        """Read what is new, publish what is not on the timeline, and return the fold.
+    def refresh(self, *, external: bool = True) -> LedgerState:
+        """Read new entries, publish commits that are not on the timeline, and return the state.
 
-        With `foreign` commits on the timeline that have no entry get one; before that it is made
-        sure that the table is one that may be changed. Without it only the ledger is read: for
-        whoever looks at the table again before anything is decided.
+        With `external`, commits on the timeline that have no entry are imported, after a check that
+        the table may be changed. Without it only the ledger is read; this is enough for a reread
+        before anything is decided.
         """
-        return self.run(self.refresh_steps(foreign=foreign))
+        return self.run(self.refresh_steps(external=external))
 
     def append(
         self, propose: Proposer[D], *, check_held: Callable[[], object] | None = None
-    ) -> Appended | Declined[D] | Doubtful:
-        """Append what `propose` says of the ledger as it is; see `tidelock.txn.appending`."""
+    ) -> Appended | Declined[D] | Undetermined:
+        """Append the fact that `propose` returns; see `tidelock.txn.ledger_io`."""
         return self.run(self.append_steps(propose), check_held)
 
     def publish(self, *, own: int = 0, check_held: Callable[[], object] | None = None) -> None:
-        """Put every commit on the timeline that is not there, and checkpoint now and then."""
+        """Put all missing commits on the timeline, and write a checkpoint when one is due."""
         self.run(self.publish_steps(own=own), check_held)
 
-    def since(self, base: int) -> tuple[Entry, ...] | None:
-        """Return the entries after `base` as far as they are known; None if forgotten."""
+    def since(self, base: int) -> tuple[LedgerEntry, ...] | None:
+        """Return the entries after `base`, None if they are no longer in memory."""
         return self.view.since(base)
 
     def run(self, steps: Steps[R], check_held: Callable[[], object] | None = None) -> R:
-        """Carry out steps of the protocol."""
         return self.world.perform(steps, check_held)
 
-    def refresh_steps(self, *, foreign: bool = True) -> Steps[Fold]:
-        """Return the steps of `refresh`. Whoever comes cold looks for foreign commits, too."""
-        foreign = foreign or self._look is None
-        if foreign and self._admit is not None:
-            yield from self._admit()
+    def refresh_steps(self, *, external: bool = True) -> Steps[LedgerState]:
+        """Return the steps of `refresh`. The first refresh always imports external commits."""
+        external = external or self._scan is None
+        if external and self._check_table is not None:
+            yield from self._check_table()
         view = yield from (load() if self._view is None else forward(self._view))
-        self.adopt(view)
-        if foreign:
-            # C100: before anything is published, since Java may have taken it back.
-            yield from self.look_steps()
+        self.advance(view)
+        if external:
+            # C100: before publishing, since a Java writer may have rolled back what would be
+            # published.
+            yield from self.import_steps()
         view = yield from self.publisher.publish((yield from self.view_steps()))
-        return self.adopt(view).fold
+        return self.advance(view).state
 
-    def look_steps(self) -> Steps[Fold]:
-        """Return the steps that look for commits on the timeline that have no entry (C34).
+    def import_steps(self) -> Steps[LedgerState]:
+        """Return the steps that import commits on the timeline that have no entry (C34).
 
-        One listing, if there are none. Of the ledger nothing is read then.
+        If there are none, this costs one listing and no read of the ledger.
         """
         known = yield from self.view_steps()
-        view, look = yield from self._importer.look(known, self._look)
-        # Who comes cold adopts what is there; that is no news.
-        if self._tell is not None and self._look is not None:
-            self._tell(view.since(known.position) or ())
-        self._look = look
-        return self.adopt(view).fold
+        view, scan = yield from self._importer.scan(known, self._scan)
+        # The first scan imports the existing table; that is not reported.
+        if self._on_external is not None and self._scan is not None:
+            self._on_external(view.since(known.position) or ())
+        self._scan = scan
+        return self.advance(view).state
 
-    def append_steps(self, propose: Proposer[D]) -> Steps[Appended | Declined[D] | Doubtful]:
-        """Return the steps of `append`."""
+    def append_steps(self, propose: Proposer[D]) -> Steps[Appended | Declined[D] | Undetermined]:
         view = yield from self.view_steps()
         result = yield from append(view, propose, owner=self.owner)
-        self.adopt(result.view)
+        self.advance(result.view)
         return result
 
     def publish_steps(self, *, own: int = 0) -> Steps[None]:
-        """Return the steps of `publish`."""
-        yield from self.settle_steps((yield from self.put_steps(own=own)))
+        yield from self.finish_publish_steps(*(yield from self.put_steps(own=own)))
 
-    def put_steps(self, *, own: int = 0) -> Steps[Shown]:
-        """Return the steps that put every commit on the timeline; `settle_steps` come after."""
-        view = yield from self.view_steps()
-        view, landed = yield from self.publisher.put(view, own=own)
-        self.adopt(view)
-        return Shown(view, landed)
+    def put_steps(self, *, own: int = 0) -> Steps[tuple[View, tuple[LedgerEntry, ...]]]:
+        """Return the steps that publish all commits.
 
-    def settle_steps(self, shown: Shown) -> Steps[None]:
-        """Return the steps that look back at what was put there, and checkpoint now and then."""
-        view = yield from self.publisher.look_back(shown.view, shown.landed)
-        self.adopt(view)
-        self.adopt((yield from write_checkpoint(view)))
+        The result is for `finish_publish_steps`: the view, and the entries published here.
+        """
+        view, landed = yield from self.publisher.put((yield from self.view_steps()), own=own)
+        self.advance(view)
+        return view, landed
+
+    def finish_publish_steps(self, view: View, landed: Sequence[LedgerEntry]) -> Steps[None]:
+        """Return the steps that remove stale files after a publish, and checkpoint when due."""
+        view = yield from self.publisher.remove_stale(view, landed)
+        self.advance(view)
+        self.advance((yield from write_checkpoint(view)))
 
     def view_steps(self) -> Steps[View]:
-        """Return the steps that make sure that the ledger was read."""
+        """Return the steps that read the ledger if it was not read yet."""
         if self._view is None:
             yield from self.refresh_steps()
         assert self._view is not None
         return self._view
 
-    def adopt(self, view: View) -> View:
-        """Take over what steps have read, unless more is known already."""
+    def advance(self, view: View) -> View:
+        """Replace the cached view by `view`, unless the cached one is newer; return the result."""
         with self._mutex:
-            self._view = view if self._view is None else view.joined(self._view)
+            self._view = view if self._view is None else view.merged_with(self._view)
             return self._view

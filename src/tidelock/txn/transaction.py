@@ -1,14 +1,14 @@
-"""One write from its beginning to its end: begin, then commit or roll back, exactly one of them."""
+"""A transaction: one write from its begin to its commit or rollback."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from tidelock.base.errors import (
+from tidelock.core.errors import (
     Conflict,
     Fenced,
     InvalidInput,
@@ -16,40 +16,132 @@ from tidelock.base.errors import (
     TidelockError,
     Unsupported,
 )
-from tidelock.base.outcome import Unknown
-from tidelock.store.contract import ObjectMeta
-from tidelock.table.filegroup.view import GroupId
-from tidelock.table.snapshot import TableSnapshot
-from tidelock.table.timeline.active import load_timeline
-from tidelock.table.timeline.instant import Action, Instant, parse_instant
-from tidelock.txn import heartbeat as heartbeats
-from tidelock.txn import turns
-from tidelock.txn.appending import Appended, Declined, Doubtful
-from tidelock.txn.beginning import Begun
-from tidelock.txn.committing import Judge, candidate_of, commit, remove_strays, store_content
-from tidelock.txn.draft import CommitDraft, CommitResult, Committed, Overtaken
-from tidelock.txn.early import committed_against, met_by_markers, rivals
-from tidelock.txn.effects import CheckHeld, Delete, List, Pause, Steps
-from tidelock.txn.entry import Commit, Entry, Rollback, Turn
-from tidelock.txn.fold import Evidence, Fold, Pending, fencing_epoch, fencing_problem
-from tidelock.txn.footprint import Deed, Footprint
-from tidelock.txn.heartbeat import heartbeat_key
-from tidelock.txn.ledger import Shown
-from tidelock.txn.planning import release_plan, remove_attempts
-from tidelock.txn.rules import Candidate
-from tidelock.txn.undoing import attempt_of, decide, remove_announcement, remove_files
-from tidelock.txn.undorecords import Undone
-from tidelock.txn.verdict import Party, Report
-from tidelock.txn.view import View
+from tidelock.core.outcome import Unknown
+from tidelock.hudi.file_groups import GroupId, data_file
+from tidelock.hudi.markers import TEMP_FOLDER, Marker, parse_marker
+from tidelock.hudi.snapshot import TableSnapshot
+from tidelock.hudi.timeline.active import load_timeline
+from tidelock.hudi.timeline.instant import Action, Instant, parse_instant
+from tidelock.storage.contract import ObjectMeta
+from tidelock.txn import heartbeats
+from tidelock.txn.commit import (
+    BegunInstant,
+    CommitDraft,
+    ConflictChecker,
+    commit,
+    remove_unreferenced_files,
+    store_content,
+)
+from tidelock.txn.conflicts import (
+    CommitResult,
+    Committed,
+    Conflicted,
+    ConflictReport,
+    Party,
+    PendingTxn,
+)
+from tidelock.txn.effects import CheckHeld, Delete, List, Steps
+from tidelock.txn.entries import Commit, LedgerEntry, PriorityTicket, Rollback
+from tidelock.txn.footprint import CommitKind, Footprint
+from tidelock.txn.heartbeats import heartbeat_key, live_heartbeat
+from tidelock.txn.ledger_io import Appended, Declined, Undetermined
+from tidelock.txn.plans import release_plan, remove_attempts
+from tidelock.txn.rollback import (
+    RolledBackInstant,
+    attempt_of,
+    decide,
+    remove_files,
+    remove_pending_files,
+)
+from tidelock.txn.state import (
+    Evidence,
+    LedgerState,
+    PendingPlan,
+    View,
+    fencing_epoch,
+    fencing_problem,
+)
 
 if TYPE_CHECKING:
     from tidelock.txn.transactions import Transactions
 
+
+_ADVICE: Final = "stop and start again; the write can no longer be committed"
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrentWriter:
+    """Another running writer, and the file groups that it has written markers for."""
+
+    instant: str
+    owner: str
+    groups: frozenset[GroupId]
+
+
+def group_of(marker: Marker) -> GroupId | None:
+    """Return the file group of the data file that a marker announces, base or log."""
+    file = data_file(marker.partition, marker.name, 0)
+    return None if file is None else (file.partition, file.file_id)
+
+
+def groups_of(markers: Iterable[Marker]) -> frozenset[GroupId]:
+    """Return the file groups that markers announce."""
+    return frozenset(group for marker in markers if (group := group_of(marker)) is not None)
+
+
+def ledger_conflict(view: View, candidate: PendingTxn, *, base: int) -> ConflictReport | None:
+    """Return the conflict of a write with the commits since `base`, None if there is none. Pure."""
+    if candidate.instant in view.state.aborted:
+        cause = "it was rolled back by another process"
+        return ConflictReport(candidate.party, (), cause=cause, advice=_ADVICE)
+    conflict = ConflictChecker(candidate, base).check(view)
+    return None if conflict is None else conflict.verdict.report
+
+
+def marker_conflict(
+    candidate: PendingTxn, groups: frozenset[GroupId], others: Iterable[ConcurrentWriter]
+) -> ConflictReport | None:
+    """Return the conflict with older live writers that have markers in the same groups. Pure."""
+    older = [
+        other for other in others if other.instant < candidate.instant and other.groups & groups
+    ]
+    shared = frozenset().union(*(other.groups & groups for other in older))
+    if not shared:
+        return None
+    return ConflictReport(
+        candidate.party,
+        tuple(Party(other.instant, CommitKind.UPSERT, other.owner) for other in older),
+        groups=shared,
+        cause="an older writer is writing these file groups",
+        advice=_ADVICE,
+    )
+
+
+def concurrent_writers(
+    own: str, *, leave_out: frozenset[str], default_lifetime_ms: int
+) -> Steps[tuple[ConcurrentWriter, ...]]:
+    """Read the markers of all other live writers; `leave_out` are pending plans."""
+    listed: tuple[ObjectMeta, ...] = yield List(f"{TEMP_FOLDER}/")
+    by_instant: dict[str, list[Marker]] = {}
+    for meta in listed:
+        instant, _, path = meta.key.removeprefix(f"{TEMP_FOLDER}/").partition("/")
+        marker = parse_marker(path)
+        if marker is not None and instant != own and instant not in leave_out:
+            by_instant.setdefault(instant, []).append(marker)
+    found: list[ConcurrentWriter] = []
+    for instant, markers in by_instant.items():
+        heartbeat = yield from live_heartbeat(instant, default_lifetime_ms=default_lifetime_ms)
+        if heartbeat is not None:
+            owner = heartbeat.record.owner if heartbeat.record is not None else ""
+            found.append(ConcurrentWriter(instant, owner, groups_of(markers)))
+    return tuple(found)
+
+
 logger = logging.getLogger(__name__)
 
 
-class Phase(Enum):
-    """How far a transaction has come."""
+class TransactionPhase(Enum):
+    """The phase of a transaction."""
 
     RUNNING = "running"
     COMMITTED = "committed"
@@ -60,30 +152,30 @@ class Phase(Enum):
 class Transaction:
     """A write that has begun.
 
-    Guarantees: `Committed` is durable and seen by everyone who reads the ledger from then on;
-    `Overtaken` means that nothing of it is visible or will be. As a context manager it rolls back
-    what was not committed, unless nobody can tell whether it was.
-    Does not guarantee: that a `Committed` write is on the timeline already, if the store failed in
-    between; the next writer puts it there.
+    Guarantees: `Committed` is durable and visible to everyone who reads the ledger afterwards.
+    `Conflicted` means that nothing of the write is or will be visible. As a context manager, it
+    rolls back a write that was not committed, unless the outcome is unknown. Does not guarantee:
+    that a `Committed` write is on the timeline already, if the store failed in between; the next
+    writer publishes it.
     """
 
     def __init__(
         self,
-        home: Transactions,
-        begun: Begun,
-        base: Fold,
+        txns: Transactions,
+        begun: BegunInstant,
+        base: LedgerState,
         *,
-        deed: Deed,
+        commit_kind: CommitKind,
         markers: bool,
         rebased: int = 0,
-        plan: Pending | None = None,
+        plan: PendingPlan | None = None,
         claimed: int = 0,
     ) -> None:
-        """Belong to `home`, which has begun it on top of `base`, or claimed it as `plan`.
+        """Wrap an instant that `txns` has begun on top of `base`, or claimed as `plan`.
 
-        `claimed` is the position of the claim.
+        `claimed` is the ledger position of the claim.
         """
-        self._home = home
+        self._txns = txns
         self._begun = begun
         self._base = base
         self._markers = markers
@@ -91,14 +183,16 @@ class Transaction:
         self._plan = plan
         self._claimed = claimed
         self._marked: tuple[str, ...] = ()
-        self._shown: Shown | None = None
-        self.deed = deed
-        self.phase = Phase.RUNNING
+        self._published: tuple[View, tuple[LedgerEntry, ...]] | None = None
+        self.commit_kind = commit_kind
+        self.phase = TransactionPhase.RUNNING
 
     def keep_alive(self) -> None:
-        """Refresh the heartbeat from now on, in the background."""
+        """Refresh the heartbeat in the background from now on."""
         begun = self._begun
-        self._home.beating.keep(self.instant, heartbeats.encode(begun.heartbeat), begun.version)
+        self._txns.heartbeat_thread.keep(
+            self.instant, heartbeats.encode(begun.heartbeat), begun.version
+        )
 
     @property
     def instant(self) -> str:
@@ -107,202 +201,197 @@ class Transaction:
 
     @property
     def inflight(self) -> Instant:
-        """The instant as the timeline has it while the write runs."""
+        """The pending instant on the timeline."""
         return self._begun.instant
 
     @property
     def attempt(self) -> int:
-        """The number that goes into the names of its data files."""
+        """The attempt number, part of the names of its data files."""
         return self._begun.attempt
 
     @property
     def base(self) -> int:
-        """The ledger's position when the table was read, or when the work was planned."""
+        """The ledger position at which the table was read, or the work was planned."""
         return self._base.position if self._plan is None else self._plan.position
 
     def commit(self, draft: CommitDraft, *, cleared: Collection[int] = ()) -> CommitResult:
-        """Make the write happen, or say what came between.
+        """Commit the write, or return the conflict that prevents it.
 
-        `cleared` are ledger positions whose new keys were compared with this write's, as an
-        earlier `CheckKeys` asked. May be called again after `Overtaken` with a draft that was
-        mended, and after `Unknown` to find out.
-        Raises: `HoldingLost` if the table's lock was lost, `Unavailable`, `Unsupported` if the
-        table is not to be changed any more; nothing happened then.
+        `cleared` are ledger positions whose new keys were compared with this write's, as required
+        by an earlier `CheckKeys`. Can be called again after `Conflicted` with a corrected draft,
+        and after `Unknown` to resolve the outcome. Raises: `HoldingLost` if the table's lock was
+        lost, `Unavailable`, `Unsupported` if the table may not be changed any more; the write is
+        then not committed.
         """
-        if self.phase not in (Phase.RUNNING, Phase.UNKNOWN):
-            raise InvalidInput(f"{self.instant} is {self.phase.value} already")
-        before = self._home.ledger.view.fold
+        if self.phase not in (TransactionPhase.RUNNING, TransactionPhase.UNKNOWN):
+            raise InvalidInput(f"{self.instant} is already {self.phase.value}")
+        before = self._txns.ledger.view.state
         try:
             return self._commit(draft, cleared, before)
         except Fenced:
-            known = self._home.ledger.view.fold
+            known = self._txns.ledger.view.state
             if known.epoch == before.epoch:
                 raise
-            # The lock's counter is another one since: whose turn it is, only a new grant tells.
+            # The lock's token counter was reset in between, so a new grant is needed to order the
+            # tokens.
             return self._commit(draft, cleared, known)
 
-    def _commit(self, draft: CommitDraft, cleared: Collection[int], before: Fold) -> CommitResult:
-        """Commit under the table's lock; `before` is the ledger as it is known without it."""
-        home, doubtful = self._home, self.phase is Phase.UNKNOWN
+    def _commit(
+        self, draft: CommitDraft, cleared: Collection[int], before: LedgerState
+    ) -> CommitResult:
+        """Commit under the table's lock; `before` is the ledger state before it was acquired."""
+        txns, undetermined = self._txns, self.phase is TransactionPhase.UNKNOWN
         result: CommitResult
         try:
             with (
-                home.observing.commit(self.instant, rebased=self._rebased) as tried,
-                home.changing() as check,
-                home.in_line(),
+                txns.telemetry.commit(self.instant, rebased=self._rebased) as tried,
+                txns.table_change() as check,
+                txns.local_queue(),
             ):
                 steps = self.commit_steps(draft, cleared=cleared, before=before)
-                result = home.ledger.run(steps, check)
+                result = txns.ledger.run(steps, check)
                 tried.result = result
         except (Unsupported, Conflict) as error:
-            # An earlier call may have committed it: to refuse it now would deny that.
-            if not doubtful:
+            # An earlier call may have committed the write, so it cannot be reported as refused.
+            if not undetermined:
                 raise
             result = Unknown(str(error))
-        if isinstance(result, Overtaken) and self._is_over(home.ledger.view):
-            home.observing.fenced(self.instant, result.reason)
+        if isinstance(result, Conflicted) and self._is_over(txns.ledger.view):
+            txns.telemetry.fenced(self.instant, result.reason)
         if isinstance(result, Committed):
-            home.beating.drop(self.instant)
-            home.aside(lambda: home.ledger.run(self.tidy_steps()))
+            txns.heartbeat_thread.drop(self.instant)
+            txns.cleanup(lambda: txns.ledger.run(self.cleanup_steps()))
         elif isinstance(result, Unknown):
-            # Should nobody ever ask again, the write must not look alive for ever.
-            home.beating.drop(self.instant)
+            # If the caller never asks again, the write must not look alive for ever.
+            txns.heartbeat_thread.drop(self.instant)
             self._remove_late()
         return result
 
     def commit_steps(
-        self, draft: CommitDraft, *, cleared: Collection[int] = (), before: Fold | None = None
+        self,
+        draft: CommitDraft,
+        *,
+        cleared: Collection[int] = (),
+        before: LedgerState | None = None,
     ) -> Steps[CommitResult]:
-        """Return the steps of `commit`, but for the lock around it and `tidy_steps` after it.
+        """Return the steps of `commit`, without the lock around it and the `cleanup_steps` after
+        it.
 
-        `before` is a fold that was read before the lock was taken. Without one the commit does not
-        carry the lock's token: nobody could tell which counter it comes from.
+        `before` is a state read before the lock was acquired. Without it, the commit does not carry
+        the lock's token, because its counter would be unknown.
         """
         if draft.markers is not None:
             self._marked = tuple(sorted(marker.key(self.instant) for marker in draft.markers))
         elif self._markers:
             attempt = self.attempt if self._plan is not None else None
-            self._marked = yield from remove_strays(
+            self._marked = yield from remove_unreferenced_files(
                 self._begun.instant, draft.metadata, attempt=attempt
             )
-        # As late as can be: what is completed after this look is not judged, unless a lock that
-        # everybody takes keeps it out.
-        known = self._home.ledger.known_position
-        fold = yield from self._home.look_steps(self.instant)
-        # Whoever has just read what others appended need not read on before the entry is made.
-        crowded = self._home.is_crowded and fold.position == known
-        result = yield from self._decide(draft, cleared, before, crowded=crowded)
+        # As late as possible: commits completed after this check are missed, unless a lock shared
+        # by all writers prevents them.
+        known = self._txns.ledger.known_position
+        state = yield from self._txns.import_steps(self.instant)
+        # New entries were just read, so there is no need to read again before the append.
+        contended = self._txns.is_contended and state.position == known
+        result = yield from self._decide(draft, cleared, before, contended=contended)
         if isinstance(result, Committed):
-            self.phase = Phase.COMMITTED
+            self.phase = TransactionPhase.COMMITTED
             result = yield from self._publish(result)
-            yield from self._home.wait_out_skew()
+            yield from self._txns.wait_out_skew()
         return result
 
     def rollback(
-        self,
-        reason: str = "",
-        *,
-        overtaken: Overtaken | None = None,
-        files: Iterable[str] = (),
-    ) -> Undone:
-        """Undo the write: never to be committed, its files removed.
+        self, reason: str = "", *, conflict: Conflicted | None = None, files: Iterable[str] = ()
+    ) -> RolledBackInstant:
+        """Abort the write and delete its files.
 
-        `files` are data files it is known to have written. Without markers the table is listed,
-        unless they are given. Raises: `Conflict` if it is complete, `OutcomeUnknown`.
+        `conflict` is the reason, if there was one. `files` are data files that the write is known
+        to have created; without them and without markers the table is listed. Raises: `Conflict` if
+        it is complete, `OutcomeUnknown`.
         """
-        known = tuple(files)
-        report = overtaken.verdict.report if overtaken is not None else None
-        fact = Rollback(
-            self.instant,
-            reason or (overtaken.reason if overtaken is not None else "given up"),
-            overtaken_by=tuple(other.instant for other in report.others) if report else (),
-            groups=report.groups if report else frozenset(),
-            attempt=self.attempt if self._plan is not None and not self._plan.removable else None,
-        )
-        home = self._home
-        home.beating.drop(self.instant)
+        stays = self._plan is not None and not self._plan.removable
+        attempt = self.attempt if stays else None
+        fact = Rollback(self.instant, reason or "given up", attempt)
+        if conflict is not None:
+            report = conflict.verdict.report
+            others = tuple(other.instant for other in report.others)
+            fact = Rollback(self.instant, reason or conflict.reason, attempt, others, report.groups)
+        txns = self._txns
+        txns.heartbeat_thread.drop(self.instant)
         try:
-            undone = home.ledger.run(self.rollback_steps(fact, known))
+            rolled_back = txns.ledger.run(self.rollback_steps(fact, tuple(files)))
         except Conflict:
             self._remove_late()
             raise
-        home.observing.rolled_back(self.instant, fact.reason)
-        return undone
+        txns.telemetry.rolled_back(self.instant, fact.reason)
+        return rolled_back
 
-    def rollback_steps(self, fact: Rollback, known: tuple[str, ...] = ()) -> Steps[Undone]:
-        """Return the steps of `rollback`."""
-        ledger = self._home.ledger
+    def rollback_steps(
+        self, fact: Rollback, known: tuple[str, ...] = ()
+    ) -> Steps[RolledBackInstant]:
+        ledger = self._txns.ledger
         seen = Evidence(own=frozenset({self.instant}))
         view = yield from ledger.view_steps()
         result = yield from decide(view, fact, seen=seen, owner=ledger.owner)
-        ledger.adopt(result.view)
+        ledger.advance(result.view)
         match result:
-            case Doubtful(outcome=Unknown(cause)):
+            case Undetermined(outcome=Unknown(cause)):
                 raise OutcomeUnknown(
-                    f"nobody can tell whether {self.instant} is rolled back: {cause}",
-                    hint="leave its files alone; the next clean finds out",
+                    f"it is not known whether {self.instant} is rolled back: {cause}",
+                    hint="do not delete its files; the next clean resolves it",
                 )
-            case Declined(why=why) if not self._is_over(result.view):
-                raise Conflict(f"{self.instant} cannot be rolled back: {why}")
+            case Declined(reason=reason) if not self._is_over(result.view):
+                raise Conflict(f"{self.instant} cannot be rolled back: {reason}")
             case _:
                 pass
-        self.phase = Phase.ROLLED_BACK
+        self.phase = TransactionPhase.ROLLED_BACK
         return (yield from self._remove(known, over=isinstance(result, Declined)))
 
-    def is_given_up(self) -> bool:
-        """Tell whether others ended this write: it can never be committed any more."""
-        self._home.ledger.refresh(foreign=False)
-        return self._is_over(self._home.ledger.view)
+    def is_aborted(self) -> bool:
+        """Return whether other processes have aborted this write."""
+        self._txns.ledger.refresh(external=False)
+        return self._is_over(self._txns.ledger.view)
 
-    def ask_turn(
+    def request_priority(
         self, groups: frozenset[GroupId], partitions: frozenset[str] = frozenset()
     ) -> None:
-        """Ask others to let this write go first, after it has been overtaken."""
-        ledger = self._home.ledger
-        asked = Turn(self.instant, groups, partitions)
-        ledger.adopt(ledger.run(turns.ask(ledger.view, asked, owner=self._home.owner)))
+        """Append a priority ticket for this write, after it has conflicted."""
+        ledger = self._txns.ledger
+        ticket = PriorityTicket(self.instant, groups, partitions)
+        # It does not matter if that fails.
+        ledger.advance(ledger.run(decide(ledger.view, ticket, owner=self._txns.owner)).view)
 
-    def doomed(self, footprint: Footprint | None = None) -> Report | None:
-        """Return why this write cannot be committed any more, as far as is known; None if it can.
+    def is_cancelled(self, footprint: Footprint | None = None) -> ConflictReport | None:
+        """Return the conflict that prevents this write from committing, None if none is known.
 
-        `footprint` is what it is going to write. Looks at the heartbeat, at the ledger's tail, and
-        with early detection switched on at the markers of older writers.
+        `footprint` is what it is going to write. Checks the heartbeat, the ledger's last entries,
+        and with early conflict detection the markers of older writers.
         """
-        home = self._home
-        doing = footprint or Footprint(self.deed)
-        mine = Candidate(self.instant, doing, owner=home.owner, claimed=self._claimed)
-        lost = home.beating.lost(self.instant)
-        if lost:
-            party = Party(self.instant, mine.footprint.deed, home.owner)
-            return Report(party, (), cause=lost, advice="start over")
-        return home.ledger.run(self.doomed_steps(mine))
+        txns = self._txns
+        doing = footprint or Footprint(self.commit_kind)
+        mine = PendingTxn(self.instant, doing, owner=txns.owner, claimed=self._claimed)
+        if lost := txns.heartbeat_thread.lost(self.instant):
+            return ConflictReport(mine.party, (), cause=lost, advice="start over")
+        return txns.ledger.run(self._cancellation_steps(mine))
 
-    def doomed_steps(self, mine: Candidate) -> Steps[Report | None]:
-        """Return the steps of `doomed`, but for the look at the heartbeat."""
-        home = self._home
-        fold = yield from home.ledger.refresh_steps(foreign=False)
-        found = committed_against(home.ledger.view, mine, base=self.base)
+    def _cancellation_steps(self, mine: PendingTxn) -> Steps[ConflictReport | None]:
+        txns = self._txns
+        state = yield from txns.ledger.refresh_steps(external=False)
+        found = ledger_conflict(txns.ledger.view, mine, base=self.base)
         groups = mine.footprint.touched
-        if found is not None or not (groups and home.settings.early_detection):
+        if found is not None or not (groups and txns.settings.early_detection):
             return found
-        others = yield from rivals(
-            self.instant, leave_out=frozenset(fold.plans), otherwise_ms=home.life_ms
+        others = yield from concurrent_writers(
+            self.instant, leave_out=frozenset(state.plans), default_lifetime_ms=txns.lifetime_ms
         )
-        return met_by_markers(mine, groups, others)
+        return marker_conflict(mine, groups, others)
 
     def __enter__(self) -> Self:
-        """Return the transaction itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Roll back what is still running."""
-        del kind, trace
-        if self.phase is not Phase.RUNNING:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Roll back the write if it is still running."""
+        if self.phase is not TransactionPhase.RUNNING:
             return
         try:
             self.rollback("given up" if error is None else f"failed: {type(error).__name__}")
@@ -310,64 +399,67 @@ class Transaction:
             logger.warning("%s was not rolled back: %s", self.instant, problem)
 
     def _is_over(self, view: View) -> bool:
-        """Tell whether this attempt can never be committed, whoever decided that."""
-        plan = view.fold.plans.get(self.instant)
+        """Return whether this attempt can never commit."""
+        plan = view.state.plans.get(self.instant)
         if plan is not None:
-            return (plan.attempt, plan.owner) != (self.attempt, self._home.owner)
-        if self.instant in view.fold.void:
+            return (plan.attempt, plan.owner) != (self.attempt, self._txns.owner)
+        if self.instant in view.state.aborted:
             return True
-        # A later attempt at the plan was committed. An own commit is never mistaken for one.
+        # A later attempt at the plan was committed; its number tells it from an own commit.
         facts = (entry.fact for entry in view.tail if isinstance(entry.fact, Commit))
         return self._plan is not None and any(
             fact.instant == self.instant and fact.attempt > self.attempt for fact in facts
         )
 
-    def _remove(self, known: tuple[str, ...], *, over: bool) -> Steps[Undone]:
-        folder = self._home.ledger.publisher.folder
+    def _remove(self, known: tuple[str, ...], *, over: bool) -> Steps[RolledBackInstant]:
+        folder = self._txns.ledger.publisher.folder
         if self._plan is not None and not self._plan.removable:
             held = self._begun.heartbeat
             yield from release_plan(self._plan, self.attempt, held, folder=folder, over=over)
-            return Undone(self.instant, known)
-        # Whoever decided it instead may have removed markers whose files were written later.
+            return RolledBackInstant(self.instant, known)
+        # The process that aborted it may have removed markers of files that were written later.
         marked = (self._markers or bool(known)) and not over
-        undone = yield from remove_files(self.instant, marked=marked, known=known)
-        yield from remove_announcement(self.instant, self._begun.instant.action, folder=folder)
-        return undone
+        rolled_back = yield from remove_files(self.instant, marked=marked, known=known)
+        yield from remove_pending_files(self.instant, self._begun.instant.action, folder=folder)
+        return rolled_back
 
     def _remove_late(self) -> None:
-        """Remove what this attempt wrote after another one completed the plan (C98).
+        """Delete files that this attempt wrote after another attempt completed the plan (C98).
 
-        The ledger may have folded that away, and the archive may have swept before the files came.
-        What completed names its files, so it tells whose they are, however old it is.
+        The entry may be gone, and the archive may have cleaned up before the files were written.
+        The completed instant lists its files, which shows the attempt they belong to.
         """
-        home, fold = self._home, self._home.ledger.view.fold
-        if self._plan is None or self.instant in fold.plans or self.instant in fold.void:
+        txns, state = self._txns, self._txns.ledger.view.state
+        if self._plan is None or self.instant in state.plans or self.instant in state.aborted:
             return
         try:
-            timeline = load_timeline(home.store, home.properties.timeline_folder)
-            done = TableSnapshot(home.store, home.properties, timeline).commit_of(self.instant)
+            timeline = load_timeline(txns.store, txns.properties.timeline_folder)
+            done = TableSnapshot(txns.store, txns.properties, timeline).commit_of(self.instant)
             if done is not None and self.attempt not in map(attempt_of, done.paths):
-                home.ledger.run(remove_attempts(self.instant, (self.attempt,)))
+                txns.ledger.run(remove_attempts(self.instant, (self.attempt,)))
         except TidelockError as error:
-            logger.warning("files of %s may be left: %s", self.instant, error)
+            logger.warning("files of %s may remain: %s", self.instant, error)
 
     def _decide(
         self,
         draft: CommitDraft,
         cleared: Collection[int],
-        before: Fold | None = None,
+        before: LedgerState | None = None,
         *,
-        crowded: bool = False,
+        contended: bool = False,
     ) -> Steps[CommitResult]:
-        home = self._home
+        txns = self._txns
         held: int | None = yield CheckHeld()
         token = 0 if before is None else held or 0
         content = yield from store_content(self.instant, draft.metadata)
-        candidate = candidate_of(
+        candidate = PendingTxn(
             self.instant,
-            draft,
+            draft.footprint(),
+            schema_id=draft.schema_id,
             base_schema=self._base.schema_id,
-            owner=home.owner,
+            owner=txns.owner,
+            dependencies=draft.dependencies,
+            schema_base=draft.schema_base,
             claimed=self._claimed,
         )
         fact = Commit(
@@ -381,97 +473,87 @@ class Transaction:
             rebased=self._rebased,
             token=token,
             epoch=0 if before is None or not token else fencing_epoch(token, before),
-            mark=draft.mark,
+            app_transaction=draft.app_transaction,
         )
-        judge = Judge(candidate, self.base, cleared, home.settings.strategy)
-        view = yield from home.ledger.view_steps()
-        result = yield from commit(view, judge, fact, owner=home.owner, crowded=crowded)
-        home.ledger.adopt(result.view)
+        checker = ConflictChecker(candidate, self.base, cleared, txns.settings.strategy)
+        view = yield from txns.ledger.view_steps()
+        result = yield from commit(view, checker, fact, owner=txns.owner, contended=contended)
+        txns.ledger.advance(result.view)
         match result:
             case Appended(entry=entry):
-                return self._committed(entry)
-            case Doubtful(outcome=outcome):
-                self.phase = Phase.UNKNOWN
+                return Committed(self.instant, entry.time, entry.position, published=False)
+            case Undetermined(outcome=outcome):
+                self.phase = TransactionPhase.UNKNOWN
                 return outcome
-            case Declined(view, overtaken):
-                # An earlier call may have appended it without being told.
+            case Declined(view, conflict):
+                # An earlier call may have appended the commit without receiving the answer.
                 for entry in view.tail:
                     if self._is_mine(entry):
-                        return self._committed(entry)
-                fold = view.fold
-                landed = self.instant in fold.committed and self.instant not in fold.void
+                        return Committed(self.instant, entry.time, entry.position, published=False)
+                state = view.state
+                landed = self.instant in state.committed and self.instant not in state.aborted
                 facts = (entry.fact for entry in view.tail if isinstance(entry.fact, Commit))
                 others = any(fact.instant == self.instant for fact in facts)
                 if self._plan is None and landed and not others:
-                    # It landed, and was folded away before this process could hear of it.
+                    # It was committed, and its entry was deleted before this process could read it.
                     return (yield from self._folded())
-                if self.instant < view.fold.archived and self.instant not in view.fold.void:
-                    self.phase = Phase.UNKNOWN
-                    return Unknown(f"{self.instant} is archived; what became of it is not known")
-                self.phase = Phase.RUNNING
-                if fencing_problem(fact, view.fold):
-                    # T9: whoever holds the lock now has committed under a later token.
+                if self.instant < view.state.archived and self.instant not in view.state.aborted:
+                    self.phase = TransactionPhase.UNKNOWN
+                    return Unknown(f"{self.instant} is archived; its outcome is not known")
+                self.phase = TransactionPhase.RUNNING
+                if fencing_problem(fact, view.state):
+                    # T9: the current holder of the lock has committed with a later token.
                     raise Fenced(
-                        f"{self.instant} was not committed: {overtaken.reason}",
-                        hint="commit again, with the lock taken anew",
+                        f"{self.instant} was not committed: {conflict.reason}",
+                        hint="acquire the lock again, then commit",
                     )
-                return overtaken
+                return conflict
 
     def _folded(self) -> Steps[Committed | Unknown]:
-        """Return the commit whose entry is gone. What is folded is on the timeline (C21)."""
-        folder = self._home.ledger.publisher.folder
+        """Return the commit whose entry is deleted. It is on the timeline (C21)."""
+        folder = self._txns.ledger.publisher.folder
         listed: tuple[ObjectMeta, ...] = ()
         try:
             listed = yield List(f"{folder}/{self.instant}_")
         except TidelockError as error:
-            # T5: an error of the store would say that nothing happened.
+            # T5: raising a store error would claim that nothing was committed.
             logger.warning("%s is committed; its completion was not read: %s", self.instant, error)
         for meta in listed:
             found = parse_instant(meta.key.removeprefix(f"{folder}/"))
             if found is not None and found.is_completed and found.action is not Action.SAVEPOINT:
                 return Committed(self.instant, found.completion, 0, published=False)
-        self.phase = Phase.UNKNOWN
-        return Unknown(f"{self.instant} is committed, and its completion is not to be found")
+        self.phase = TransactionPhase.UNKNOWN
+        return Unknown(f"{self.instant} is committed, but its completed instant was not found")
 
-    def _is_mine(self, entry: Entry) -> bool:
+    def _is_mine(self, entry: LedgerEntry) -> bool:
         fact = entry.fact
         return (
             isinstance(fact, Commit)
             and (fact.instant, fact.attempt) == (self.instant, self.attempt)
-            and entry.owner == self._home.owner
+            and entry.owner == self._txns.owner
         )
-
-    def _committed(self, entry: Entry) -> Committed:
-        return Committed(self.instant, entry.time, entry.position, published=False)
 
     def _publish(self, done: Committed) -> Steps[Committed]:
         try:
-            self._shown = yield from self._home.ledger.put_steps(own=done.position)
+            self._published = yield from self._txns.ledger.put_steps(own=done.position)
         except TidelockError as error:
-            # The commit stands: an error now would make the caller write it a second time.
+            # The write is committed: an error would make the caller write it again.
             logger.warning("%s is committed but not on the timeline yet: %s", self.instant, error)
             return done
-        return Committed(done.instant, done.completion, done.position)
+        return replace(done, published=True)
 
-    def tidy_steps(self) -> Steps[None]:
-        """Look back at what was published, and remove markers and heartbeat of a committed write.
+    def cleanup_steps(self) -> Steps[None]:
+        """Remove stale published files, and the markers and heartbeat of a committed write.
 
-        The commit stands, so a failure here is not one of the commit. What is left is removed by
-        recovery.
+        The commit is durable, so failures are only logged. Recovery removes what is left.
         """
         try:
-            if self._shown is not None:
-                yield from self._home.ledger.settle_steps(self._shown)
+            if self._published is not None:
+                yield from self._txns.ledger.finish_publish_steps(*self._published)
         except TidelockError as error:
-            logger.warning("after publishing %s the boundary was not read: %s", self.instant, error)
+            logger.warning("the boundary was not read after publishing %s: %s", self.instant, error)
         try:
             for key in (*self._marked, heartbeat_key(self.instant)):
                 yield Delete(key)
         except TidelockError as error:
-            logger.warning("markers or heartbeat of %s were left: %s", self.instant, error)
-
-
-def wait_out(skew_ms: int) -> Steps[None]:
-    """C37: let a time that a Java writer may compare with pass everywhere."""
-    if skew_ms:
-        yield Pause(2.0 * skew_ms)
+            logger.warning("markers or heartbeat of %s were not deleted: %s", self.instant, error)

@@ -1,65 +1,219 @@
-"""The transactions of one process on one table: begin, recover, take turns."""
+"""The transactions of one process on one table: begin, schedule, claim, recover."""
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from types import TracebackType
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from tidelock.base.clock import Clock, Now, SystemClock
-from tidelock.base.errors import Conflict, OutcomeUnknown
-from tidelock.base.ids import IdSource, SystemIds
-from tidelock.lock.alerting import Alerts
-from tidelock.lockproviders.keys import of_table
-from tidelock.store.contract import ObjectMeta, ObjectStore
-from tidelock.store.readback import Patience
-from tidelock.store.uri import is_far
-from tidelock.table.filegroup.view import GroupId
-from tidelock.table.properties import TableProperties
-from tidelock.table.properties_file import load_properties
-from tidelock.table.timeline.container import encode
-from tidelock.table.timeline.instant import Action, State, format_time
-from tidelock.table.timeline.metadata import (
+from tidelock.core.clock import Clock, Now, SystemClock
+from tidelock.core.errors import Conflict, LockHeld, OutcomeUnknown, TidelockError
+from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.telemetry import PROCESS, span
+from tidelock.core.threads import DaemonPool
+from tidelock.hudi.file_groups import GroupId
+from tidelock.hudi.properties import TableProperties, load_properties
+from tidelock.hudi.timeline.instant import Action, InstantState, format_time
+from tidelock.hudi.timeline.metadata import (
     OperationType,
     RequestedReplaceMetadata,
     TimelineRecord,
+    encode,
 )
-from tidelock.txn import turns
-from tidelock.txn.appending import Appended, Declined, Doubtful, give_name_back
-from tidelock.txn.aside import Aside, Work, at_once
-from tidelock.txn.beating import Beating
-from tidelock.txn.beginning import Announcement, begin
-from tidelock.txn.committing import store_content
+from tidelock.lock.alerts import Alerts
+from tidelock.lock.config import (
+    BASE_PATH,
+    CLIENT_NUM_RETRIES,
+    CLIENT_WAIT_BETWEEN_RETRIES_MS,
+    WAIT_TIME_MS,
+)
+from tidelock.lock.provider import LockProvider
+from tidelock.lock.providers.config import of_table
+from tidelock.lock.providers.registry import open_provider, provider_name
+from tidelock.storage.conditional import ReadbackPolicy
+from tidelock.storage.contract import ObjectMeta, ObjectStore
+from tidelock.storage.uri import is_remote
+from tidelock.txn import queueing
+from tidelock.txn.commit import BeginRequest, Preconditions, begin, store_content
 from tidelock.txn.config import FailedWrites, TimezonePolicy, TxnSettings
-from tidelock.txn.draft import deed_of
-from tidelock.txn.effects import List, ReadClock, Steps
-from tidelock.txn.entry import Commit, Entry, Plan
-from tidelock.txn.fold import Fold, Pending
-from tidelock.txn.foreignplans import foreign_targets
-from tidelock.txn.heartbeat import HEARTBEAT_FOLDER, Heartbeat
+from tidelock.txn.effects import List, Pause, ReadClock, Steps
+from tidelock.txn.entries import Commit, LedgerEntry, Plan
+from tidelock.txn.external_writers import external_plan_targets
+from tidelock.txn.footprint import commit_kind_of
+from tidelock.txn.heartbeats import HEARTBEAT_FOLDER, Heartbeat, HeartbeatThread
 from tidelock.txn.ledger import Ledger
-from tidelock.txn.lining import Line
-from tidelock.txn.locking import Check, TableLock
-from tidelock.txn.observing import Observing
-from tidelock.txn.planning import NotClaimed, claim, schedule
-from tidelock.txn.preconditions import Preconditions
+from tidelock.txn.ledger_io import Appended, Declined, Undetermined, release_time
+from tidelock.txn.plans import NotClaimed, claim, remove_plan, schedule
+from tidelock.txn.queueing import LocalQueue, LockWaits
 from tidelock.txn.recovery import Recovered, Recovery
-from tidelock.txn.rollbacks import remove_plan
-from tidelock.txn.transaction import Transaction, wait_out
-from tidelock.txn.waits import Waits
+from tidelock.txn.state import LedgerState, PendingPlan
+from tidelock.txn.telemetry import LOCK_SPAN, TransactionTelemetry
+from tidelock.txn.transaction import Transaction
+
+Check = Callable[[], object]
+
+
+@dataclass(slots=True)
+class TableLock:
+    """The table's lock provider with Hudi's retry settings, or no lock."""
+
+    provider: LockProvider | None
+    clock: Clock
+    wait_ms: int = 60_000
+    retries: int = 50
+    between_ms: int = 5_000
+    waits: LockWaits | None = None
+
+    @classmethod
+    def open(
+        cls,
+        settings: Mapping[str, object],
+        store: ObjectStore,
+        *,
+        clock: Clock,
+        waits: LockWaits | None = None,
+    ) -> TableLock:
+        """Open the provider in the settings for the table at `store`.
+
+        `waits` records waiting processes, unless the provider has a queue of its own.
+        """
+        provider: LockProvider | None = None
+        if provider_name(settings) is not None:
+            provider = open_provider({BASE_PATH.key: store.uri, **settings})
+        return cls(
+            provider,
+            clock,
+            wait_ms=WAIT_TIME_MS.required(settings),
+            retries=CLIENT_NUM_RETRIES.required(settings),
+            between_ms=CLIENT_WAIT_BETWEEN_RETRIES_MS.required(settings),
+            waits=None if provider is None or provider.features().fair_queue else waits,
+        )
+
+    @property
+    def name(self) -> str:
+        """The class name of the provider, as written to heartbeats; "" without one."""
+        return "" if self.provider is None else type(self.provider).__name__
+
+    @contextmanager
+    def held(self) -> Iterator[Check | None]:
+        """Hold the lock; yield a check that raises `HoldingLost` once it is lost, None without one.
+
+        Raises: `LockHeld` if it could not be acquired in time.
+        """
+        provider = self.provider
+        if provider is None:
+            yield None
+            return
+        began_ms = self.clock.now().monotonic_ms
+        waiting = nullcontext() if self.waits is None else self.waits.waiting()
+        with span(LOCK_SPAN, provider=self.name), waiting:
+            self._acquire(provider)
+        PROCESS.time("txn.lock.wait", self.clock.now().monotonic_ms - began_ms)
+        try:
+            yield provider.check
+        finally:
+            try:
+                provider.unlock()
+            except TidelockError as error:
+                # Published changes are durable: an error now would make the caller write them
+                # again.
+                logger.warning("the table's lock was not released: %s", error)
+
+    def _acquire(self, provider: LockProvider) -> None:
+        for attempt in range(self.retries + 1):
+            if provider.try_lock(self.wait_ms):
+                return
+            if attempt < self.retries:
+                self.clock.sleep_ms(self.between_ms)
+        raise LockHeld(
+            f"the table's lock was not acquired in {self.retries + 1} attempts of"
+            f" {self.wait_ms} ms",
+            hint="show the holder with `tidelock lock status`, or wait longer",
+        )
+
+    def close(self) -> None:
+        if self.waits is not None:
+            self.waits.close()
+        if self.provider is not None:
+            self.provider.close()
+
+
+Work = Callable[[], object]
+
+_WAITING_MAX: Final = 32
+"""Maximum number of queued tasks; further ones run in the calling thread."""
+
+_END_WAIT_S: Final = 10.0
+"""How long the exit of the process, or closing a table, waits for a store that does not answer."""
+
+_pool = DaemonPool("tidelock-aside", 4)
+_pid = os.getpid()
+_all: weakref.WeakSet[BackgroundCleanup] = weakref.WeakSet()
+
+
+def at_once(work: Work) -> None:
+    """Run the work in the calling thread, for stores that are as fast as starting a thread."""
+    work()
+
+
+class BackgroundCleanup:
+    """Runs tasks in threads shared by all tables of this process, in any order."""
+
+    def __init__(self) -> None:
+        self._pending = 0
+        self._ended = threading.Condition()
+        _all.add(self)
+
+    def __call__(self, work: Work) -> None:
+        with self._ended:
+            # A forked child does not have the threads.
+            accepted = self._pending < _WAITING_MAX and _pid == os.getpid()
+            self._pending += accepted
+        if accepted:
+            _pool.submit(lambda: self._do(work))
+        else:
+            work()
+
+    def drain(self, timeout_s: float = _END_WAIT_S) -> bool:
+        """Wait until all tasks are done; return False on timeout."""
+        with self._ended:
+            return _pid != os.getpid() or self._ended.wait_for(lambda: not self._pending, timeout_s)
+
+    def _do(self, work: Work) -> None:
+        try:
+            work()
+        except Exception:
+            # Nobody waits for the result.
+            logger.exception("background cleanup failed")
+        finally:
+            with self._ended:
+                self._pending -= 1
+                self._ended.notify_all()
+
+
+def _drain_all() -> None:
+    for each in list(_all):
+        if not each.drain():
+            return
+
+
+atexit.register(_drain_all)
 
 logger = logging.getLogger(__name__)
 
 _JUST_NOW_MS: Final = 2_000
 _NEIGHBOURS: Final = 32
-"""Ledger entries that are looked at for others who write at the same time."""
+"""Number of ledger entries that are searched for concurrent writers."""
 
 
 class Transactions:
-    """Begins writes on the table at the root of `store`. May be used by several threads."""
+    """Begins writes on the table at the root of `store`. Safe for use by several threads."""
 
     def __init__(
         self,
@@ -70,12 +224,12 @@ class Transactions:
         clock: Clock | None = None,
         ids: IdSource | None = None,
         owner: str = "",
-        aside: Callable[[Work], None] | None = None,
+        cleanup: Callable[[Work], None] | None = None,
     ) -> None:
-        """Read and check the settings; the table is read when something begins.
+        """Read and check the settings; the table is read when a write begins.
 
-        `aside` is who removes what committed writes leave. Without one, a thread does where the
-        store is a server, so that nobody waits for it.
+        `cleanup` runs the removal of markers and heartbeats after commits. The default is a
+        background thread for remote stores, and the calling thread otherwise.
         """
         given = settings or {}
         self.settings = TxnSettings.read(given)
@@ -91,29 +245,31 @@ class Transactions:
             timeline_folder=known.timeline_folder,
             history_folder=known.history_folder,
             owner=owner,
-            admit=self.preconditions.check,
-            tell=self._tell_foreign,
+            check_table=self.preconditions.check,
+            on_external=self._report_external,
             checks_zones=self.settings.timezone_policy is TimezonePolicy.REFUSE,
         )
-        waits = Waits(store, self.clock, self.ledger.owner, *self.ids.process())
+        waits = LockWaits(store, self.clock, self.ledger.owner, *self.ids.process())
         named = of_table(
             given, store.uri, name=self.properties.name, database=self.properties.database
         )
         self.lock = TableLock.open(named, store, clock=self.clock, waits=waits)
-        self.observing = Observing(
+        self.telemetry = TransactionTelemetry(
             store.uri,
             self.ledger.owner,
             self.clock,
             Alerts.read(given),
             drift_ms=self.settings.clock_skew_ms,
         )
-        self.beating = Beating(store, self.settings.heartbeat_interval_ms, self.observing)
-        self.line = Line(store, self.clock)
-        self.aside = aside or (Aside() if is_far(store) else at_once)
+        self.heartbeat_thread = HeartbeatThread(
+            store, self.settings.heartbeat_interval_ms, self.telemetry
+        )
+        self.queue = LocalQueue(store, self.clock)
+        self.cleanup = cleanup or (BackgroundCleanup() if is_remote(store) else at_once)
         self._recovered = False
         self._last = ""
         self._ahead_ms = 0
-        self._heard: frozenset[str] = frozenset()
+        self._known_alive: frozenset[str] = frozenset()
         self._held_since: int | None = None
 
     @property
@@ -123,158 +279,158 @@ class Transactions:
 
     @property
     def properties(self) -> TableProperties:
-        """The table's properties as they were read last."""
+        """The table's properties as last read."""
         return self.preconditions.properties
 
-    def check_may_change(self) -> None:
-        """Raise `Unsupported` for a table that is not to be changed; `changing` does that, too."""
+    def check_writable(self) -> None:
+        """Raise `Unsupported` for a table that may not be changed. `table_change` includes this."""
         self.ledger.run(self.preconditions.check())
 
     @contextmanager
-    def changing(self) -> Iterator[Check | None]:
-        """Hold the table's lock for a change, of a table that may be changed (C110).
+    def table_change(self) -> Iterator[Check | None]:
+        """Hold the table's lock for a change, after checking that the table may be changed (C110).
 
-        Whoever changes anything of the table does it in this block, or after it: by what is begun,
-        claimed or decided here. Yields what raises `HoldingLost` once the lock is lost.
-        Raises: `LockHeld`, `Unsupported` for a table that is not to be changed, `Conflict`.
+        Every change to the table is made in this block, or follows from what was begun, claimed or
+        decided in it. Yields a check that raises `HoldingLost` once the lock is lost. Raises:
+        `LockHeld`, `Unsupported` for a table that may not be changed, `Conflict`.
         """
         with self.lock.held() as check:
             self._held_since = self.clock.now().wall_epoch_ms
             try:
-                self.check_may_change()
-                if not self.preconditions.met:
-                    self.preconditions.meet(self.store, Patience(clock=self.clock, ids=self.ids))
+                self.check_writable()
+                if not self.preconditions.satisfied:
+                    self.preconditions.apply(
+                        self.store, ReadbackPolicy(clock=self.clock, ids=self.ids)
+                    )
                 yield check
             finally:
                 self._held_since = None
 
     @property
     def is_mixed(self) -> bool:
-        """Tell whether Java writers are to be expected."""
+        """Whether Java writers are expected."""
         if self.settings.mixed is not None:
             return self.settings.mixed
-        return self.settings.has_lock and self.ledger.fold.foreign
+        return self.settings.has_lock and self.ledger.state.external
 
     def begin(
         self,
         action: Action,
         operation: OperationType | str,
         *,
-        base: Fold | None = None,
+        base: LedgerState | None = None,
         requested: bytes | None = None,
         inflight: bytes = b"",
         markers: bool = True,
         rebased: int = 0,
     ) -> Transaction:
-        """Begin a write on top of `base`: the ledger as it was when the table was read.
+        """Begin a write on top of `base`, the ledger state when the table was read.
 
-        Without `base` the ledger is read now. `markers` says that every data file will be
-        announced by a marker. Raises: what `changing` raises.
+        Without `base` the ledger is read now. `markers` says that every data file will have a
+        marker. Raises: as `table_change`.
         """
-        what = Announcement(
+        request = BeginRequest(
             action=action,
             requested=_request(action) if requested is None else requested,
             inflight=inflight,
-            beat=self.heartbeat(str(operation), markers=markers),
+            heartbeat=self.heartbeat(str(operation), markers=markers),
             folder=self.ledger.publisher.folder,
         )
-        with self.observing.begin(str(operation)), self.changing() as check:
-            steps = self.begin_steps(what, base=base, rebased=rebased)
+        with self.telemetry.begin(str(operation)), self.table_change() as check:
+            steps = self.begin_steps(request, base=base, rebased=rebased)
             transaction = self.ledger.run(steps, check)
         transaction.keep_alive()
-        self.observing.begun(transaction.instant, str(operation))
+        self.telemetry.begun(transaction.instant, str(operation))
         return transaction
 
-    def _tell_foreign(self, found: Sequence[Entry]) -> None:
-        """Tell of commits without a ledger that were taken into the order just now."""
+    def _report_external(self, found: Sequence[LedgerEntry]) -> None:
         now_epoch_ms = self.clock.now().wall_epoch_ms
         since = (self._held_since or now_epoch_ms) if self.settings.has_lock else None
-        self.observing.foreign(found, held_since_epoch_ms=since)
+        self.telemetry.external(found, held_since_epoch_ms=since)
 
     def begin_steps(
-        self, what: Announcement, *, base: Fold | None = None, rebased: int = 0
+        self, request: BeginRequest, *, base: LedgerState | None = None, rebased: int = 0
     ) -> Steps[Transaction]:
-        """Return the steps of `begin`, but for the lock around it; no thread is started."""
+        """Return the steps of `begin`, without the lock around it; no thread is started."""
         yield from self.ledger.view_steps()
-        if self.looks_early:
-            yield from self.look_steps()
+        if self.checks_early:
+            yield from self.import_steps()
         if self.settings.failed_writes is FailedWrites.EAGER and not self._recovered:
             self._recovered = True
             yield from self.recover_steps()
         view = yield from self.ledger.view_steps()
-        if (halting := view.fold.halting) is not None:
+        if (blocking := view.state.blocking_plan) is not None:
             raise Conflict(
-                f"the {halting.action} {halting.instant} of {self.store.uri} is not done, and takes"
-                " back commits",
-                hint=f"wait for it, or finish it with `tidelock {halting.action} TABLE execute`",
+                f"the {blocking.action} {blocking.instant} of {self.store.uri} is not complete and"
+                " rolls back commits",
+                hint=f"wait for it, or finish it with `tidelock {blocking.action} TABLE execute`",
             )
         if self.is_mixed:
-            what = replace(what, skew_ms=self.settings.clock_skew_ms)
+            request = replace(request, skew_ms=self.settings.clock_skew_ms)
         else:
-            what = replace(what, ahead_ms=self._ahead_ms)
-        begun = yield from begin(view, what, above=self._last)
-        self.ledger.adopt(begun.view)
+            request = replace(request, ahead_ms=self._ahead_ms)
+        begun = yield from begin(view, request, above=self._last)
+        self.ledger.advance(begun.view)
         self._last = max(self._last, begun.instant.requested)
         self._ahead_ms = begun.ahead_ms
         return Transaction(
             self,
             begun,
-            begun.view.fold if base is None else base,
-            deed=deed_of(what.beat.operation),
-            markers=what.beat.markers,
+            begun.view.state if base is None else base,
+            commit_kind=commit_kind_of(request.heartbeat.operation),
+            markers=request.heartbeat.markers,
             rebased=rebased,
         )
 
-    def look_steps(self, own: str = "") -> Steps[Fold]:
-        """Return the steps that look for commits without an entry, and who is about to make one.
+    def import_steps(self, own: str = "") -> Steps[LedgerState]:
+        """Return the steps that import external commits and check for active external writers.
 
-        Whoever takes no lock goes on only while no writer that keeps no ledger is at work (C111):
-        what that commits next is judged by nobody, so it may hide what is committed here, or be
-        hidden by it. `own` is a write of this process.
-        Raises: `Conflict`.
+        Without a lock, a write continues only while no external writer is active (C111): its next
+        commit is not checked for conflicts, so it may hide the commit made here or be hidden by it.
+        `own` is a write of this process. Raises: `Conflict`.
         """
-        fold = yield from self.ledger.look_steps()
-        begun = self.ledger.begun.keys() - self._heard - {own}
-        if self.takes_lock or not begun:
-            return fold
+        state = yield from self.ledger.import_steps()
+        begun = self.ledger.begun.keys() - self._known_alive - {own}
+        if self.uses_lock or not begun:
+            return state
         listed: tuple[ObjectMeta, ...] = yield List(f"{HEARTBEAT_FOLDER}/")
         now: Now = yield ReadClock()
-        since_ms = now.wall_epoch_ms - self.life_ms
+        since_ms = now.wall_epoch_ms - self.lifetime_ms
         beats = {meta.key.rpartition("/")[2]: meta for meta in listed}
-        # Ours say who they are; Java's are empty.
-        self._heard = frozenset(instant for instant, meta in beats.items() if meta.size_bytes)
+        # Our heartbeats have a record; Java's are empty.
+        self._known_alive = frozenset(instant for instant, meta in beats.items() if meta.size_bytes)
         dead = {instant for instant, meta in beats.items() if meta.modified_epoch_ms < since_ms}
         suspects = [
             instant
-            for instant in sorted(begun - self._heard - dead)
-            if self.may_be_at_work(*self.ledger.begun[instant], now.wall_epoch_ms)
+            for instant in sorted(begun - self._known_alive - dead)
+            if self.may_be_active(*self.ledger.begun[instant], now.wall_epoch_ms)
         ]
         if suspects:
-            # The heartbeat of one of ours goes after its entry has come.
-            fold = yield from self.ledger.refresh_steps(foreign=False)
+            # One of our writers deletes its heartbeat after its entry was appended.
+            state = yield from self.ledger.refresh_steps(external=False)
         for instant in suspects:
-            if not fold.is_settled(instant) and instant not in fold.plans:
+            if not state.is_resolved(instant) and instant not in state.plans:
                 raise Conflict(
-                    f"{instant} of {self.store.uri} was begun by a writer that keeps no ledger"
-                    " (Java), and has not ended: without a lock that both take, either could hide"
-                    " what the other commits",
-                    hint="wait until it has ended, or give both sides the same"
-                    " hoodie.write.lock.provider; if its writer is dead, take it back:"
+                    f"{instant} of {self.store.uri} was begun by an external writer (Java)"
+                    " and is still pending: without a shared lock, each writer could hide the"
+                    " commits of the other",
+                    hint="wait until it has ended, or configure the same"
+                    " hoodie.write.lock.provider on both sides; if its writer is dead, run"
                     f" `tidelock rollback TABLE run {instant}`",
                 )
-        return fold
+        return state
 
-    def may_be_at_work(self, state: State, written_epoch_ms: int, now_epoch_ms: int) -> bool:
-        """Tell whether a write without a heartbeat may be one of a writer that keeps no ledger.
+    def may_be_active(self, state: InstantState, written_epoch_ms: int, now_epoch_ms: int) -> bool:
+        """Return whether a write without a heartbeat may belong to an active external writer.
 
-        Java's have none by default, so one may be at work however long ago it began. A mere request
-        may be one of ours that arrived when its writer had given it up: where Java is not known to
-        write it counts as such, elsewhere when it is old.
+        Java has no heartbeats by default, so its writer may be active however long ago it began. A
+        requested instant may also be ours, created after its writer gave up. It counts as ours if
+        Java is not known to write the table, otherwise once it is old.
         """
-        if self.takes_lock:
+        if self.uses_lock:
             return False
-        fresh = now_epoch_ms - written_epoch_ms <= self.life_ms
-        return state is not State.REQUESTED or (self.ledger.fold.foreign and fresh)
+        fresh = now_epoch_ms - written_epoch_ms <= self.lifetime_ms
+        return state is not InstantState.REQUESTED or (self.ledger.state.external and fresh)
 
     def schedule(
         self,
@@ -282,14 +438,14 @@ class Transactions:
         plan: TimelineRecord,
         targets: frozenset[GroupId],
         *,
-        base: Fold,
+        base: LedgerState,
         removable: bool = False,
-    ) -> Pending:
-        """Put a table-service plan, made of the table at `base`, on the timeline.
+    ) -> PendingPlan:
+        """Schedule a table-service plan that was made from the table at `base`.
 
-        Raises: `Conflict` if what it covers has changed or is planned already, `OutcomeUnknown`.
+        Raises: `Conflict` if its file groups have changed or are planned already, `OutcomeUnknown`.
         """
-        with self.changing() as check:
+        with self.table_change() as check:
             steps = self.schedule_steps(action, plan, targets, base=base, removable=removable)
             return self.ledger.run(steps, check)
 
@@ -299,202 +455,184 @@ class Transactions:
         plan: TimelineRecord,
         targets: frozenset[GroupId],
         *,
-        base: Fold,
+        base: LedgerState,
         removable: bool = False,
-    ) -> Steps[Pending]:
-        """Return the steps of `schedule`, but for the lock around it."""
-        fold = yield from self.look_steps()
-        if self.takes_foreign_plans:
+    ) -> Steps[PendingPlan]:
+        """Return the steps of `schedule`, without the lock around it."""
+        state = yield from self.import_steps()
+        if self.runs_external_plans:
             folder = self.ledger.publisher.folder
-            if targets and targets & (yield from foreign_targets(fold, folder=folder)):
-                raise Conflict(f"the {action} was not scheduled: others planned it", hint="retry")
+            if targets and targets & (yield from external_plan_targets(state, folder=folder)):
+                raise Conflict(
+                    f"the {action} was not scheduled: an external writer has planned it",
+                    hint="retry",
+                )
         content = yield from store_content(f"plan-{base.position}", plan)
         fact = Plan(action, targets, content, removable)
         view = yield from self.ledger.view_steps()
         result = yield from schedule(view, fact, base=base.position, owner=self.owner)
-        self.ledger.adopt(result.view)
+        self.ledger.advance(result.view)
         match result:
-            case Declined(why=why):
-                raise Conflict(f"the {action} was not scheduled: {why}", hint="plan again")
-            case Doubtful(outcome=outcome):
+            case Declined(reason=reason):
+                raise Conflict(f"the {action} was not scheduled: {reason}", hint="plan again")
+            case Undetermined(outcome=outcome):
                 raise OutcomeUnknown(f"the {action} may be scheduled: {outcome.cause}")
             case Appended(entry=entry):
                 yield from self.ledger.publish_steps(own=entry.position)
-                yield from give_name_back(entry.time, entry.nonce)
-                return result.view.fold.plans[entry.time]
+                yield from release_time(entry.time, entry.nonce)
+                return result.view.state.plans[entry.time]
 
     def claim(
         self, instant: str, operation: OperationType | str, *, markers: bool = True
     ) -> Transaction | NotClaimed:
-        """Take over the execution of a pending plan.
+        """Claim a pending plan for execution.
 
-        Its `commit` is judged by what was committed since the plan; a plan that is not removable
-        survives a `rollback`.
+        Its `commit` is checked against the commits since the plan was made. A plan that is not
+        removable survives a `rollback`.
         """
-        with self.changing() as check:
-            beat = self.heartbeat(str(operation), markers=markers)
-            claimed = self.ledger.run(self.claim_steps(instant, beat), check)
+        with self.table_change() as check:
+            heartbeat = self.heartbeat(str(operation), markers=markers)
+            claimed = self.ledger.run(self.claim_steps(instant, heartbeat), check)
         if isinstance(claimed, Transaction):
             claimed.keep_alive()
         return claimed
 
-    def claim_steps(self, instant: str, beat: Heartbeat) -> Steps[Transaction | NotClaimed]:
-        """Return the steps of `claim`, but for the lock around it; no thread is started."""
+    def claim_steps(self, instant: str, heartbeat: Heartbeat) -> Steps[Transaction | NotClaimed]:
+        """Return the steps of `claim`, without the lock around it; no thread is started."""
         # A Java executor may have completed the plan.
         yield from self.ledger.refresh_steps()
-        view, result = yield from claim(
-            self.ledger.view,
-            instant,
-            beat,
-            folder=self.ledger.publisher.folder,
-            owner=self.owner,
-            otherwise_ms=self.life_ms,
-            guard=self.settings.guard,
-        )
-        self.ledger.adopt(view)
+        view, result = yield from claim(self.ledger.view, instant, heartbeat, self)
+        self.ledger.advance(view)
         if isinstance(result, NotClaimed):
             return result
         return Transaction(
             self,
             result.begun,
-            view.fold,
-            deed=deed_of(beat.operation),
-            markers=beat.markers,
+            view.state,
+            commit_kind=commit_kind_of(heartbeat.operation),
+            markers=heartbeat.markers,
             plan=result.plan,
             claimed=result.position,
         )
 
     def recover(self, *, delay_ms: int | None = None) -> Recovered:
-        """Publish what is decided, and roll back what dead writers left unless policy says NEVER.
+        """Publish decided commits, and roll back dead writes unless the policy is NEVER.
 
-        Of plans only removable ones, with `delay_ms`, that are dead or older and not begun. Live
-        writers are left alone. What is rolled back is decided under the table's lock, and removed
-        after it.
+        With `delay_ms`, also removable plans that are dead, or older than that and not started.
+        Live writers are left alone. Rollbacks are decided under the table's lock and executed after
+        it.
         """
         writes = self.settings.failed_writes is not FailedWrites.NEVER
         recovery = Recovery(self, delay_ms, writes)
         self.ledger.refresh()
         if writes or delay_ms is not None:
-            self.ledger.run(recovery.look())
-            with self.changing() as check:
+            self.ledger.run(recovery.scan())
+            with self.table_change() as check:
                 self.ledger.run(recovery.decide(), check)
-            self.ledger.run(recovery.carry_out())
+            self.ledger.run(recovery.execute())
         self.ledger.publish()
         report = recovery.report()
-        self.observing.recovered([undone.instant for undone in report.undone])
+        self.telemetry.recovered([rolled_back.instant for rolled_back in report.rolled_back])
         return report
 
     def recover_steps(self) -> Steps[Recovered]:
-        """Return the steps of `recover`, but for the lock."""
+        """Return the steps of `recover`, without the lock."""
         recovery = Recovery(self)
         yield from self.ledger.refresh_steps()
         if self.settings.failed_writes is not FailedWrites.NEVER:
             yield from recovery.decide()
-            yield from recovery.carry_out()
+            yield from recovery.execute()
         yield from self.ledger.publish_steps()
         return recovery.report()
 
     def remove_plan(self, instant: str, *, delay_ms: int, forced: bool = False) -> str | None:
-        """Undo a removable plan that is dead, or too old; return why not, None once it is gone.
+        """Roll back a removable plan that is dead or too old; return why not, None on success.
 
-        `forced` is for a plan that stays, but that nobody can carry out any more.
+        `forced` is for a permanent plan that cannot be executed any more.
         """
-        return self.ledger.run(self.remove_plan_steps(instant, delay_ms=delay_ms, forced=forced))
+        return self.ledger.run(remove_plan(self, instant, delay_ms=delay_ms, forced=forced))
 
-    def remove_plan_steps(
-        self, instant: str, *, delay_ms: int, forced: bool = False
-    ) -> Steps[str | None]:
-        """Return the steps of `remove_plan`."""
-        return remove_plan(self, instant, delay_ms=delay_ms, forced=forced)
-
-    def wait_turn(
+    def wait_for_priority(
         self, groups: frozenset[GroupId], partitions: frozenset[str] = frozenset()
     ) -> bool:
-        """Let overtaken writers of these file groups go first; False if the wait was cut short.
+        """Wait for writers with priority on these file groups; return False on timeout.
 
-        `partitions` are those that rows with new keys go to.
+        `partitions` are those that receive rows with new keys.
         """
-        wanted = turns.Wanted(self.owner, groups, partitions)
-        if not turns.before_me(self.ledger.fold, wanted):
+        write_set = queueing.WriteSet(self.owner, groups, partitions)
+        if not queueing.tickets_ahead(self.ledger.state, write_set):
             return True
-        steps = turns.wait(
+        steps = queueing.wait(
             self.ledger.view,
-            wanted,
-            timeout_ms=self.settings.turn_wait_ms,
-            otherwise_ms=self.life_ms,
+            write_set,
+            timeout_ms=self.settings.priority_wait_ms,
+            default_lifetime_ms=self.lifetime_ms,
         )
-        view, came = self.ledger.run(steps)
-        self.ledger.adopt(view)
-        return came
+        view, in_time = self.ledger.run(steps)
+        self.ledger.advance(view)
+        return in_time
 
     @property
-    def is_crowded(self) -> bool:
-        """Tell whether somebody else has committed just now. A wrong clock costs some work."""
+    def is_contended(self) -> bool:
+        """Whether another process has committed just now. A wrong clock only costs some work."""
         since = format_time(self.clock.now().wall_epoch_ms - _JUST_NOW_MS)
         return any(
             entry.time > since and entry.owner != self.owner and isinstance(entry.fact, Commit)
             for entry in self.ledger.view.tail[-_NEIGHBOURS:]
         )
 
-    def in_line(self) -> AbstractContextManager[None]:
-        """Line up before the ledger with others on this machine, if there are any.
+    def local_queue(self) -> AbstractContextManager[None]:
+        """Queue in front of the ledger with other processes on this machine, if there are any.
 
-        Those who take the table's lock have stood in line for that.
+        Writers that take the table's lock have already queued for it.
         """
-        if self.settings.has_lock or not self.is_crowded:
+        if self.settings.has_lock or not self.is_contended:
             return nullcontext()
-        return self.line.held()
+        return self.queue.held()
 
     @property
-    def takes_lock(self) -> bool:
-        """Tell whether a lock keeps others out that take it, too."""
+    def uses_lock(self) -> bool:
+        """Whether a lock keeps out other writers that take it."""
         return self.lock.provider is not None
 
     @property
-    def takes_foreign_plans(self) -> bool:
-        """Tell whether plans of writers that know no ledger are executed here, too."""
+    def runs_external_plans(self) -> bool:
+        """Whether plans of external writers are executed here."""
         return bool(self.settings.mixed) or self.settings.has_lock
 
     @property
-    def looks_early(self) -> bool:
-        """Tell whether commits without an entry are looked for before a write is placed and begun.
+    def checks_early(self) -> bool:
+        """Whether external commits are imported before a write is planned and begun.
 
-        They are looked for before every commit in any case; to find them then costs the work.
+        They are imported before every commit in any case, but a conflict found then costs the work.
         """
-        return self.takes_foreign_plans or self.ledger.fold.foreign
+        return self.runs_external_plans or self.ledger.state.external
 
     def wait_out_skew(self) -> Steps[None]:
-        """Return the wait that keeps Java's later times later than ours."""
-        return wait_out(self.settings.clock_skew_ms if self.is_mixed else 0)
+        """C37: wait until a time that Java writers may compare with has passed on all clocks."""
+        if self.is_mixed and self.settings.clock_skew_ms:
+            yield Pause(2.0 * self.settings.clock_skew_ms)
 
     @property
-    def life_ms(self) -> int:
-        """How long a writer that does not say otherwise counts as alive after a heartbeat."""
+    def lifetime_ms(self) -> int:
+        """How long a writer without a heartbeat record counts as alive after a heartbeat."""
         return self.settings.heartbeat_interval_ms * self.settings.heartbeat_misses
 
     def close(self) -> None:
-        """Stop the heartbeats and give the lock back; running writes count as dead in time."""
-        if isinstance(self.aside, Aside):
-            self.aside.drain()
-        self.beating.close()
+        """Stop the heartbeats and close the lock; running writes count as dead after a while."""
+        if isinstance(self.cleanup, BackgroundCleanup):
+            self.cleanup.drain()
+        self.heartbeat_thread.close()
         self.lock.close()
 
     def __enter__(self) -> Self:
-        """Return the transactions themselves."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        del kind, error, trace
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def heartbeat(self, operation: str, *, markers: bool) -> Heartbeat:
-        """Return what this process's heartbeats say, but for the instant's own fields."""
+        """Return this process's heartbeat record, without the fields of the instant."""
         host, pid = self.ids.process()
         return Heartbeat(
             owner=self.owner,

@@ -1,4 +1,4 @@
-"""Who is writing a table, and who got in whose way: for people who look."""
+"""Diagnostics of a table's writers: active writers, conflicts, and ledger verification."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidelock.base.clock import Clock, SystemClock
-from tidelock.base.errors import DataCorrupt
-from tidelock.base.ids import SystemIds
-from tidelock.store.contract import ObjectStore
-from tidelock.table.filegroup.view import GroupId
-from tidelock.table.markers import read_markers
-from tidelock.table.timeline.active import TIMELINE_FOLDER
-from tidelock.table.timeline.instant import Instant
-from tidelock.txn.checkpoint import CHECKPOINT_KEY
-from tidelock.txn.checkpoint import decode as decode_checkpoint
-from tidelock.txn.early import groups_of
+from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.errors import DataCorrupt
+from tidelock.core.ids import SystemIds
+from tidelock.hudi.file_groups import GroupId
+from tidelock.hudi.markers import read_markers
+from tidelock.hudi.timeline.active import TIMELINE_FOLDER
+from tidelock.hudi.timeline.instant import Instant
+from tidelock.storage.contract import ObjectStore
+from tidelock.txn.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from tidelock.txn.effects import World
-from tidelock.txn.entry import LEDGER_FOLDER, Commit, Entry, Rollback, Turn, Undo, position_of
-from tidelock.txn.heartbeat import Pulse
-from tidelock.txn.publishing import Publisher
-from tidelock.txn.reading import decoded
+from tidelock.txn.entries import (
+    LEDGER_FOLDER,
+    Commit,
+    LedgerEntry,
+    PlanRollback,
+    PriorityTicket,
+    Rollback,
+    position_of,
+)
+from tidelock.txn.heartbeats import HeartbeatStatus
+from tidelock.txn.ledger_io import Publisher, decode_at
 from tidelock.txn.recovery import survey
+from tidelock.txn.transaction import groups_of
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """One write that is under way, or was left so."""
+class ActiveWriter:
+    """A write in progress, or an abandoned one."""
 
     instant: str
     action: str
@@ -43,25 +49,25 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """One time that a writer was overtaken, or a dead one was rolled back."""
+class ConflictRecord:
+    """A conflict of a writer, or the rollback of a dead one."""
 
     position: int
     time: str
     instant: str
     owner: str
     reason: str
-    overtaken_by: tuple[str, ...] = ()
+    conflicts_with: tuple[str, ...] = ()
     groups: frozenset[GroupId] = frozenset()
-    rivals: tuple[str, ...] = ()
-    """The owners of what overtook it, as far as their entries are kept."""
+    conflicting_owners: tuple[str, ...] = ()
+    """The owners of the conflicting commits, as far as their entries are kept."""
     ended: str = ""
-    """The instant as which an overtaken write was committed after all; "" if it was not."""
+    """The instant with which the write was committed after a retry, "" if it was not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
-    """Something in the ledger that should not be."""
+class LedgerFlaw:
+    """A defect found in the ledger."""
 
     position: int
     problem: str
@@ -72,34 +78,37 @@ def writers(
     *,
     clock: Clock | None = None,
     folder: str = TIMELINE_FOLDER,
-    otherwise_ms: int = 600_000,
-) -> tuple[Writer, ...]:
-    """Return every write that has begun and not ended, oldest first.
+    default_lifetime_ms: int = 600_000,
+) -> tuple[ActiveWriter, ...]:
+    """Return all pending writes, oldest first.
 
-    `otherwise_ms` is how long a Java writer counts as alive after its last heartbeat.
+    `default_lifetime_ms` is how long a Java writer counts as alive after its last heartbeat.
     """
-    world = World(store, clock or SystemClock(), SystemIds())
-    seen = world.perform(survey(folder))
+    seen = World(store, clock or SystemClock(), SystemIds()).perform(survey(folder))
+    beats, now_epoch_ms = seen.heartbeats, seen.now_epoch_ms
     found = [
-        writer_of(
-            store, instant, seen.pulses.get(instant.requested), seen.now_epoch_ms, otherwise_ms
-        )
-        for instant in seen.pending
+        writer_of(store, each, beats.get(each.requested), now_epoch_ms, default_lifetime_ms)
+        for each in seen.pending
     ]
     return tuple(sorted(found, key=lambda writer: writer.instant))
 
 
 def writer_of(
-    store: ObjectStore, instant: Instant, pulse: Pulse | None, now_epoch_ms: int, otherwise_ms: int
-) -> Writer:
-    """Return what a pending instant, its heartbeat and its markers tell of its writer."""
-    says = pulse.says if pulse is not None else None
-    return Writer(
+    store: ObjectStore,
+    instant: Instant,
+    heartbeat: HeartbeatStatus | None,
+    now_epoch_ms: int,
+    default_lifetime_ms: int,
+) -> ActiveWriter:
+    """Return a pending instant's writer, from its heartbeat and its markers."""
+    says = heartbeat.record if heartbeat is not None else None
+    return ActiveWriter(
         instant=instant.requested,
         action=instant.action.value,
         state=instant.state.name.lower(),
-        alive=pulse is not None and pulse.is_alive(now_epoch_ms, otherwise_ms=otherwise_ms),
-        age_ms=None if pulse is None else pulse.age_ms(now_epoch_ms),
+        alive=heartbeat is not None
+        and heartbeat.is_alive(now_epoch_ms, default_lifetime_ms=default_lifetime_ms),
+        age_ms=None if heartbeat is None else heartbeat.age_ms(now_epoch_ms),
         owner=says.owner if says else "",
         operation=says.operation if says else "",
         host=says.host if says else "",
@@ -109,7 +118,7 @@ def writer_of(
     )
 
 
-def entries(store: ObjectStore, *, after: int = 0) -> Iterator[Entry]:
+def entries(store: ObjectStore, *, after: int = 0) -> Iterator[LedgerEntry]:
     """Yield the ledger's entries after a position, as far as they are still kept."""
     for meta in store.list(f"{LEDGER_FOLDER}/"):
         position = position_of(meta.key)
@@ -117,31 +126,32 @@ def entries(store: ObjectStore, *, after: int = 0) -> Iterator[Entry]:
             continue
         found = store.get(meta.key)
         if found is not None:
-            yield decoded(found.body, position)
+            yield decode_at(found.body, position)
 
 
-def conflicts(store: ObjectStore, *, after: int = 0) -> Iterator[Met]:
-    """Yield who was overtaken by whom and how it ended, as the ledger tells."""
-    yield from meetings(tuple(entries(store, after=after)))
+def conflicts(store: ObjectStore, *, after: int = 0) -> Iterator[ConflictRecord]:
+    yield from conflicts_in(tuple(entries(store, after=after)))
 
 
-def meetings(kept: Sequence[Entry]) -> tuple[Met, ...]:
-    """Return who was overtaken by whom in these entries, in their order, and how it ended."""
-    commits = _Commits.of(kept)
-    found: list[Met] = []
-    for entry in kept:
-        at = (entry.position, entry.time)
+def conflicts_in(ledger_entries: Sequence[LedgerEntry]) -> tuple[ConflictRecord, ...]:
+    """Return the conflicts in these entries, in their order, and how they ended."""
+    commits = _Commits.of(ledger_entries)
+    found: list[ConflictRecord] = []
+    for entry in ledger_entries:
+        at, owner = (entry.position, entry.time), entry.owner
         match entry.fact:
-            case Rollback(instant, reason, overtaken_by=others, groups=groups):
-                rivals = commits.owners_of(others)
-                ended = commits.became(instant, entry.owner) if others else ""
-                found.append(Met(*at, instant, entry.owner, reason, others, groups, rivals, ended))
-            case Undo(instants=instants, reason=reason):
-                found += [Met(*at, instant, entry.owner, reason) for instant in instants]
-            case Turn(instant, groups):
-                ended = commits.became(instant, entry.owner)
-                asked = "asked for a turn"
-                found.append(Met(*at, instant, entry.owner, asked, groups=groups, ended=ended))
+            case Rollback(instant, reason, conflicts_with=others, groups=groups):
+                by = commits.owners_of(others)
+                ended = commits.retried_as(instant, owner) if others else ""
+                found.append(ConflictRecord(*at, instant, owner, reason, others, groups, by, ended))
+            case PlanRollback(instants=instants, reason=reason):
+                found += [ConflictRecord(*at, instant, owner, reason) for instant in instants]
+            case PriorityTicket(instant, groups):
+                ended = commits.retried_as(instant, owner)
+                reason = "asked for priority"
+                found.append(
+                    ConflictRecord(*at, instant, owner, reason, groups=groups, ended=ended)
+                )
             case _:
                 continue
     return tuple(found)
@@ -149,9 +159,9 @@ def meetings(kept: Sequence[Entry]) -> tuple[Met, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """Commits by instant, and those of each owner in the order of the ledger.
+    """Commits by instant, and those of each owner in ledger order.
 
-    `latest` has the largest instant so far beside each, so that a look need not go through all.
+    `latest` has the largest instant up to each commit, for a binary search.
     """
 
     owners: dict[str, str] = field(default_factory=dict)
@@ -159,9 +169,9 @@ class _Commits:
     facts: dict[str, list[Commit]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kept: Iterable[Entry]) -> _Commits:
+    def of(cls, ledger_entries: Iterable[LedgerEntry]) -> _Commits:
         found = cls()
-        for entry in kept:
+        for entry in ledger_entries:
             if isinstance(fact := entry.fact, Commit):
                 found.owners[fact.instant] = entry.owner
                 so_far = found.latest.setdefault(entry.owner, [])
@@ -172,65 +182,67 @@ class _Commits:
     def owners_of(self, instants: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.owners[each] for each in instants if each in self.owners))
 
-    def became(self, instant: str, owner: str) -> str:
-        """Return the commit that an overtaken write became: its owner's next one, if that rebased.
+    def retried_as(self, instant: str, owner: str) -> str:
+        """Return the commit that a conflicted write became: its owner's next one, if that was
+        rebased.
 
-        A writer goes on with what was overtaken before it begins anything else.
+        A writer retries a conflicted write before it begins another.
         """
         at = bisect_right(self.latest.get(owner, []), instant)
         theirs = self.facts.get(owner, [])
         return theirs[at].instant if at < len(theirs) and theirs[at].rebased else ""
 
 
-def verify(store: ObjectStore, *, folder: str = TIMELINE_FOLDER) -> tuple[Flaw, ...]:
-    """Read the whole ledger and return what is wrong with it; nothing is changed.
+def verify(store: ObjectStore, *, folder: str = TIMELINE_FOLDER) -> tuple[LedgerFlaw, ...]:
+    """Read the whole ledger and return its defects; nothing is changed.
 
-    Looks at the chain of entries, the order of times, and whether what is published is there.
+    Checks the chain of entries, the order of times, and that published instants exist.
     """
-    flaws: list[Flaw] = []
+    flaws: list[LedgerFlaw] = []
     found = store.get(CHECKPOINT_KEY)
-    fold = None if found is None else decode_checkpoint(found.body, where=CHECKPOINT_KEY).fold
-    boundary, archived = (0, "") if fold is None else (fold.boundary, fold.archived)
+    state = None if found is None else decode_checkpoint(found.body, where=CHECKPOINT_KEY).state
+    boundary, archived = (0, "") if state is None else (state.boundary, state.archived)
     publisher = Publisher(folder)
-    before: Entry | None = None
+    before: LedgerEntry | None = None
     published = max((entry.published for entry in entries(store)), default=0)
     for entry in entries(store, after=boundary):
         if before is not None:
             flaws += _link_flaws(before, entry)
         elif entry.position != boundary + 1:
-            flaws.append(Flaw(boundary + 1, "the entry is missing"))
+            flaws.append(LedgerFlaw(boundary + 1, "the entry is missing"))
         fact = entry.fact
         if isinstance(fact, Commit) and entry.position <= published and fact.instant >= archived:
             key = publisher.key(entry, fact)
             if store.head(key) is None:
-                flaws.append(Flaw(entry.position, f"{key} should be on the timeline and is not"))
+                flaws.append(LedgerFlaw(entry.position, f"{key} is missing from the timeline"))
         before = entry
-    if fold is not None and before is not None and before.position < fold.position:
-        flaws.append(Flaw(fold.position, "the checkpoint is ahead of the ledger"))
+    if state is not None and before is not None and before.position < state.position:
+        flaws.append(LedgerFlaw(state.position, "the checkpoint is ahead of the ledger"))
     return tuple(flaws)
 
 
-def _link_flaws(before: Entry, entry: Entry) -> list[Flaw]:
-    flaws: list[Flaw] = []
+def _link_flaws(before: LedgerEntry, entry: LedgerEntry) -> list[LedgerFlaw]:
+    flaws: list[LedgerFlaw] = []
     if entry.position != before.position + 1:
-        flaws.append(Flaw(before.position + 1, "the entry is missing"))
+        flaws.append(LedgerFlaw(before.position + 1, "the entry is missing"))
     elif entry.before != before.nonce:
-        flaws.append(Flaw(entry.position, "it does not follow the entry before it"))
+        flaws.append(LedgerFlaw(entry.position, "it does not follow its predecessor"))
     if entry.time <= before.time:
-        flaws.append(Flaw(entry.position, f"its time {entry.time} is not later"))
+        problem = f"its time {entry.time} is not later than its predecessor's"
+        flaws.append(LedgerFlaw(entry.position, problem))
     return flaws
 
 
-def void_instants(store: ObjectStore) -> frozenset[str]:
-    """Return the writes that were rolled back for ever, as the last checkpoint has them.
+def aborted_instants(store: ObjectStore) -> frozenset[str]:
+    """Return the aborted writes in the last checkpoint.
 
-    A reader needs no more: a file of a write that was rolled back later can look like a row only
-    once the timeline begins after it, and the archive checkpoints before that.
+    This is enough for readers: files of a write aborted later become visible only after the
+    timeline is archived past it, and the archive writes a checkpoint before that.
     """
     found = store.get(CHECKPOINT_KEY)
     if found is None:
         return frozenset()
     try:
-        return frozenset(decode_checkpoint(found.body, where=CHECKPOINT_KEY).fold.void)
+        return frozenset(decode_checkpoint(found.body, where=CHECKPOINT_KEY).state.aborted)
     except DataCorrupt as error:
         raise DataCorrupt(f"{store.uri}/{error.message}", hint=error.hint) from error

@@ -1,4 +1,4 @@
-"""Goals beside what was found: which are met, which are missed, and what cannot be told."""
+"""Goals compared with measurements: met, missed, or unknown."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from benchmarks.goals import Goal, goals
 from benchmarks.growth import Growth
-from benchmarks.lakes.course import GOALS
 from benchmarks.lakes.environments import SYSTEMS
 from benchmarks.lakes.figure import LakeFigure, LakeRun
+from benchmarks.lakes.suites import GOALS
 from benchmarks.page import page
 from benchmarks.reasons import WHY
 from benchmarks.suite import Results
@@ -26,11 +26,11 @@ def of(results: Results, what: str, aim: str = "") -> Goal:
     return found
 
 
-def test_nothing_measured_means_that_no_goal_is_met_or_missed() -> None:
+def test_goals_without_measurements_are_neither_met_nor_missed() -> None:
     assert {one.met for one in goals(Results())} == {None}
 
 
-def test_a_goal_of_speed_is_met_by_its_ratio_and_missed_below() -> None:
+def test_speed_goal_is_met_by_its_ratio_and_missed_below() -> None:
     ours = figure("tidelock-spark", "upsert 10 %", 1.0)
     fast = Results(lakes=[ours, figure("delta", "upsert 10 %", 3.0)])
     slow = Results(lakes=[ours, figure("delta", "upsert 10 %", 2.9)])
@@ -39,7 +39,7 @@ def test_a_goal_of_speed_is_met_by_its_ratio_and_missed_below() -> None:
     assert of(slow, UPSERT, "Hudi").met is None
 
 
-def test_a_goal_of_length_is_missed_above_its_ratio() -> None:
+def test_duration_goal_is_missed_above_its_ratio() -> None:
     limit = figure("polars-limit", "upsert 10 %", 1.0)
     near = Results(lakes=[limit, figure("tidelock-spark", "upsert 10 %", 1.7)])
     far = Results(lakes=[limit, figure("tidelock-spark", "upsert 10 %", 1.8)])
@@ -47,16 +47,16 @@ def test_a_goal_of_length_is_missed_above_its_ratio() -> None:
     assert of(far, UPSERT, "polars").met is False
 
 
-def test_a_small_upsert_is_judged_by_what_it_adds_to_the_least_job() -> None:
+def test_small_upsert_is_judged_by_its_cost_above_an_empty_job() -> None:
     least = figure("tidelock-spark-mor", "least Spark job", 0.2)
-    met = Results(lakes=[least, figure("tidelock-spark-mor", "upsert 1 %", 0.5)])
+    passing = Results(lakes=[least, figure("tidelock-spark-mor", "upsert 1 %", 0.5)])
     missed = Results(lakes=[least, figure("tidelock-spark-mor", "upsert 1 %", 0.6)])
     what = "merge-on-read upsert of 1 % on Spark"
-    assert of(met, what, "least Spark job").met is True
+    assert of(passing, what, "least Spark job").met is True
     assert of(missed, what, "least Spark job").met is False
 
 
-def test_on_a_busy_machine_cpu_seconds_count() -> None:
+def test_cpu_seconds_count_on_a_busy_machine() -> None:
     ours = replace(figure("tidelock-spark", "load", 9.0), cpu_s=1.0)
     hudi = replace(figure("hudi", "load", 1.0), cpu_s=2.5)
     run = LakeRun(0.1, 600_000, 1, load_before=20.0, load_after=1.0)
@@ -66,13 +66,13 @@ def test_on_a_busy_machine_cpu_seconds_count() -> None:
     assert of(quiet, "bulk load on Spark", "Hudi").met is False
 
 
-def test_a_goal_is_judged_by_the_run_of_the_most_rows_that_has_it() -> None:
+def test_goal_is_judged_by_the_largest_run_that_has_it() -> None:
     small = LakeRun(0.1, 600_000, 1, 1.0, 1.0)
     large = LakeRun(1, 6_000_000, 1, 1.0, 1.0, GOALS)
     pair = [figure("tidelock-spark", "load", 1.0), figure("hudi", "load", 2.5)]
     slower = [
-        replace(figure("tidelock-spark", "load", 10.0), course=GOALS),
-        replace(figure("hudi", "load", 15.0), course=GOALS),
+        replace(figure("tidelock-spark", "load", 10.0), suite=GOALS),
+        replace(figure("hudi", "load", 15.0), suite=GOALS),
     ]
     only_small = Results(lakes=[*pair, slower[0]], lake_runs=[small, large])
     both = Results(lakes=[*pair, *slower], lake_runs=[small, large])
@@ -84,7 +84,7 @@ def test_a_goal_is_judged_by_the_run_of_the_most_rows_that_has_it() -> None:
     )
 
 
-def test_a_machine_is_busy_by_what_others_used_of_it() -> None:
+def test_machine_is_busy_by_the_usage_of_other_processes() -> None:
     run = LakeRun(0.1, 600_000, 1, load_before=9.0, load_after=9.0)
     assert run.is_busy
     assert not replace(run, others=0.1).is_busy
@@ -108,7 +108,7 @@ def writers(system: str, landed_per_s: float, *, failed: int = 0) -> WritersResu
         kind="append",
         writers=16,
         system=system,
-        asked=320,
+        attempted=320,
         failed=failed,
         lost=0,
         twice=0,
@@ -119,7 +119,7 @@ def writers(system: str, landed_per_s: float, *, failed: int = 0) -> WritersResu
     )
 
 
-def test_the_first_of_all_writers_must_not_have_failed() -> None:
+def test_goal_fails_if_the_leading_writer_failed() -> None:
     what = "16 appenders on a local disk"
     first = Results(writers=[writers("tidelock", 20.0), writers("lance", 10.0)])
     second = Results(writers=[writers("tidelock", 10.0), writers("lance", 20.0)])
@@ -127,7 +127,7 @@ def test_the_first_of_all_writers_must_not_have_failed() -> None:
     assert [of(each, what).met for each in (first, second, failing)] == [True, False, False]
 
 
-def test_a_commit_to_an_old_table_may_take_a_fifth_longer() -> None:
+def test_commit_to_an_old_table_may_take_twenty_percent_longer() -> None:
     young = Growth(10, 1.0, 1.0, 10.0, 1)
     old, older = Growth(10_000, 1.0, 1.0, 12.0, 1), Growth(10_000, 1.0, 1.0, 12.1, 1)
     what = "commit to a table of 10,000 commits"
@@ -135,12 +135,12 @@ def test_a_commit_to_an_old_table_may_take_a_fifth_longer() -> None:
     assert of(Results(growth=[young, older]), what).met is False
 
 
-def test_the_page_says_of_a_missed_goal_that_it_is() -> None:
+def test_page_marks_missed_goals() -> None:
     ours = figure("tidelock-spark", "upsert 10 %", 1.0)
-    said = page(Results(lakes=[ours, figure("delta", "upsert 10 %", 2.0)]))
-    assert "| 2.00 (1.00 and 2.00 s) | **missed** |" in said
-    assert "![" not in said
+    text = page(Results(lakes=[ours, figure("delta", "upsert 10 %", 2.0)]))
+    assert "| 2.00 (1.00 and 2.00 s) | **missed** |" in text
+    assert "![" not in text
 
 
-def test_every_reason_is_about_a_goal_that_exists() -> None:
+def test_every_reason_belongs_to_an_existing_goal() -> None:
     assert set(WHY) <= {one.what for one in goals(Results())}

@@ -1,4 +1,4 @@
-"""Batches of changes: no key twice, new keys that no other batch has, and where hot rows are."""
+"""Generated change batches: unique keys, new keys unique across batches, and hot rows."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def made() -> dict[str, pl.DataFrame]:
     return dict(batches_of(base(), np.random.default_rng(1)))
 
 
-def test_no_batch_has_a_key_twice() -> None:
+def test_keys_are_unique_within_a_batch() -> None:
     assert all(batch[KEY].n_unique() == batch.height for batch in made().values())
 
 
-def test_a_batch_of_one_percent_has_one_percent_of_the_rows_four_fifths_of_them_known() -> None:
+def test_one_percent_batch_has_one_percent_of_the_rows_of_which_80_percent_exist() -> None:
     batch = made()["up1"]
     assert batch.height == ROWS // 100
     assert batch.filter(pl.col(KEY) < ROWS).height == ROWS // 100 * 4 // 5
 
 
-def test_keys_that_are_new_are_new_in_every_batch() -> None:
+def test_new_keys_are_new_in_every_batch() -> None:
     fresh = [batch.filter(pl.col(KEY) >= ROWS)[KEY] for batch in made().values()]
     every = pl.concat(fresh)
     assert every.n_unique() == len(every)
 
 
-def test_a_hot_batch_has_rows_of_one_partition() -> None:
+def test_hot_batch_has_rows_of_one_partition() -> None:
     assert made()["hot10"][PARTITION].unique().to_list() == [HOT]
 
 
-def test_zipf_chooses_the_last_rows_most_of_all() -> None:
+def test_zipf_prefers_the_last_rows() -> None:
     known = made()["zipf1"].filter(pl.col(KEY) < ROWS)
     assert known.filter(pl.col(KEY) >= ROWS // 2).height > known.height * 3 // 4

@@ -1,4 +1,4 @@
-"""The audit log: Hudi's format to the field, Hudi's rules of validation, and no harm to holders."""
+"""The audit log: Hudi's format and validation rules; failures never affect holders."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from tidelock.base.clock import Now
-from tidelock.base.errors import StoreUnreachable
-from tidelock.lock import audit_trail as trail
+from tidelock.core.clock import Now
+from tidelock.core.errors import StoreUnreachable
+from tidelock.lock import audit as trail
 from tidelock.lock.audit import AUDIT_FOLDER, AUDIT_SWITCH_KEY, AuditLog, is_enabled
 from tidelock.lock.events import Audit, AuditState
-from tidelock.store.contract import Create, Overwrite, PutMode, PutReply
-from tidelock.store.memory import MemoryStore
+from tidelock.storage.contract import Create, Overwrite, PutMode, PutReply
+from tidelock.storage.memory import MemoryStore
 
 FIELDS = {
     "ownerId",
@@ -25,7 +25,7 @@ FIELDS = {
 
 
 class _HandClock:
-    """A clock that is set by hand."""
+    """A clock that is set manually."""
 
     def __init__(self) -> None:
         self.at_ms = 1_000_000
@@ -47,13 +47,13 @@ def _lines(store: MemoryStore, key: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in found.body.splitlines()]
 
 
-def test_a_holding_is_one_file_with_hudis_six_fields() -> None:
+def test_holding_is_one_file_with_hudis_six_fields() -> None:
     store, clock = MemoryStore(), _HandClock()
     trail.set_enabled(store, enabled=True)
     log = _log(store, clock)
-    log.note(Audit(AuditState.START, 1_000), held=True)
-    log.note(Audit(AuditState.RENEW, 2_000), held=True)
-    log.note(Audit(AuditState.END, 3_000), held=True)
+    log.record(Audit(AuditState.START, 1_000), held=True)
+    log.record(Audit(AuditState.RENEW, 2_000), held=True)
+    log.record(Audit(AuditState.END, 3_000), held=True)
     lines = _lines(store, f"{AUDIT_FOLDER}/1000_me.jsonl")
     assert [line.keys() for line in lines] == [FIELDS] * 3
     assert [line["state"] for line in lines] == ["START", "RENEW", "END"]
@@ -64,31 +64,31 @@ def test_a_holding_is_one_file_with_hudis_six_fields() -> None:
 
 def test_nothing_is_written_while_the_switch_is_off() -> None:
     store, clock = MemoryStore(), _HandClock()
-    _log(store, clock).note(Audit(AuditState.START, 1_000), held=True)
+    _log(store, clock).record(Audit(AuditState.START, 1_000), held=True)
     assert list(store.list("")) == []
 
 
-def test_the_switch_is_looked_at_again_after_a_minute() -> None:
+def test_switch_is_read_again_after_a_minute() -> None:
     store, clock = MemoryStore(), _HandClock()
     log = _log(store, clock)
-    log.note(Audit(AuditState.START, 1_000), held=True)
+    log.record(Audit(AuditState.START, 1_000), held=True)
     trail.set_enabled(store, enabled=True)
-    log.note(Audit(AuditState.START, 2_000), held=True)
+    log.record(Audit(AuditState.START, 2_000), held=True)
     assert list(trail.audit_files(store)) == []
     clock.at_ms += 60_000
-    log.note(Audit(AuditState.START, 3_000), held=True)
+    log.record(Audit(AuditState.START, 3_000), held=True)
     assert [meta.key for meta in trail.audit_files(store)] == [f"{AUDIT_FOLDER}/3000_me.jsonl"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"true", b"{}", b'{"x":true}', b"\xff"])
-def test_a_switch_that_cannot_be_read_is_off(body: bytes) -> None:
+def test_unreadable_switch_is_off(body: bytes) -> None:
     store = MemoryStore()
     store.put(AUDIT_SWITCH_KEY, body, Create())
     assert is_enabled(store) is False
 
 
 class _FullStore(MemoryStore):
-    """A store that takes the switch and nothing else."""
+    """A store that accepts only the switch."""
 
     def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
         if key.startswith(f"{AUDIT_FOLDER}/"):
@@ -96,11 +96,11 @@ class _FullStore(MemoryStore):
         return super().put(key, body, mode)
 
 
-def test_a_record_that_cannot_be_written_harms_no_holder() -> None:
+def test_failed_audit_write_does_not_affect_the_holder() -> None:
     store = _FullStore()
     trail.set_enabled(store, enabled=True)
     log = _log(store, _HandClock())
-    log.note(Audit(AuditState.START, 1_000), held=True)
+    log.record(Audit(AuditState.START, 1_000), held=True)
     assert list(trail.audit_files(store)) == []
 
 
@@ -121,41 +121,41 @@ def _file(store: MemoryStore, name: str, *lines: str) -> None:
     store.put(f"{AUDIT_FOLDER}/{name}.jsonl", body, Overwrite())
 
 
-def _verdict(store: MemoryStore) -> tuple[trail.Verdict, int, int]:
+def _verdict(store: MemoryStore) -> tuple[trail.AuditVerdict, int, int]:
     found = trail.validate(store, drift_ms=500)
     return found.verdict, found.holdings, found.issues_found
 
 
-def test_holdings_one_after_the_other_pass() -> None:
+def test_consecutive_holdings_pass() -> None:
     store = MemoryStore()
     _file(store, "a", _entry(1_000, "START"), _entry(5_000, "END"))
     _file(store, "b", _entry(5_000, "START"), _entry(9_000, "END"))
-    assert _verdict(store) == (trail.Verdict.PASSED, 2, 0)
+    assert _verdict(store) == (trail.AuditVerdict.PASSED, 2, 0)
 
 
-def test_each_pair_that_overlaps_is_an_issue() -> None:
+def test_each_overlapping_pair_is_an_issue() -> None:
     store = MemoryStore()
     _file(store, "a", _entry(1_000, "START"), _entry(20_000, "END"))
     _file(store, "b", _entry(5_000, "START"), _entry(6_000, "END"))
     _file(store, "c", _entry(7_000, "START"), _entry(8_000, "END"))
-    assert _verdict(store) == (trail.Verdict.FAILED, 3, 2)
+    assert _verdict(store) == (trail.AuditVerdict.FAILED, 3, 2)
 
 
-def test_without_an_end_the_window_reaches_to_the_last_expiration() -> None:
+def test_window_without_an_end_extends_to_the_last_expiration() -> None:
     store = MemoryStore()
     _file(store, "a", _entry(1_000, "START"), _entry(2_000, "RENEW"))
-    assert _verdict(store) == (trail.Verdict.WARNING, 1, 1)
+    assert _verdict(store) == (trail.AuditVerdict.WARNING, 1, 1)
     _file(store, "b", _entry(11_500, "START"), _entry(13_000, "END"))
-    assert _verdict(store) == (trail.Verdict.FAILED, 2, 2)
+    assert _verdict(store) == (trail.AuditVerdict.FAILED, 2, 2)
     _file(store, "b", _entry(12_000, "START"), _entry(13_000, "END"))
-    assert _verdict(store) == (trail.Verdict.WARNING, 2, 1)
+    assert _verdict(store) == (trail.AuditVerdict.WARNING, 2, 1)
 
 
-def test_without_a_start_the_window_begins_where_the_file_says() -> None:
+def test_window_without_a_start_begins_at_the_time_in_the_file_name() -> None:
     store = MemoryStore()
     _file(store, "a", _entry(1_000, "START"), _entry(5_000, "END"))
     _file(store, "b", _entry(6_000, "RENEW", transactionStartTime=4_000), _entry(9_000, "END"))
-    assert _verdict(store) == (trail.Verdict.FAILED, 2, 1)
+    assert _verdict(store) == (trail.AuditVerdict.FAILED, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -170,22 +170,22 @@ def test_without_a_start_the_window_begins_where_the_file_says() -> None:
         _entry(1_000, "START", lockHeld=1),
     ],
 )
-def test_a_file_without_one_good_line_is_an_error(line: str) -> None:
+def test_file_without_a_valid_line_is_an_error(line: str) -> None:
     store = MemoryStore()
     _file(store, "a", line)
-    assert _verdict(store) == (trail.Verdict.FAILED, 0, 1)
+    assert _verdict(store) == (trail.AuditVerdict.FAILED, 0, 1)
 
 
-def test_a_bad_line_beside_good_ones_is_skipped_as_in_hudi() -> None:
+def test_invalid_line_next_to_valid_ones_is_skipped_as_in_hudi() -> None:
     store = MemoryStore()
     _file(store, "a", _entry(1_000, "START"), "garbage", _entry(2_000, "END"))
-    assert _verdict(store) == (trail.Verdict.PASSED, 1, 0)
+    assert _verdict(store) == (trail.AuditVerdict.PASSED, 1, 0)
     holding = trail.read_holding(store, f"{AUDIT_FOLDER}/a.jsonl")
     assert holding is not None
     assert holding.lines_skipped == 1
 
 
-def test_other_files_in_the_folder_do_not_count() -> None:
+def test_other_files_in_the_folder_are_ignored() -> None:
     store = MemoryStore()
     store.put(f"{AUDIT_FOLDER}/readme.txt", b"hello", Create())
-    assert _verdict(store) == (trail.Verdict.PASSED, 0, 0)
+    assert _verdict(store) == (trail.AuditVerdict.PASSED, 0, 0)

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tests.unit.doubles import ManualClock
-from tidelock.base.ids import SeededIds
-from tidelock.store.contract import ObjectStore
-from tidelock.store.memory import MemoryStore
-from tidelock.store.readback import Patience
-from tidelock.table.filegroup.view import GroupId
-from tidelock.table.properties import TableType, new_properties
-from tidelock.table.properties_file import create_properties
-from tidelock.table.timeline.active import load_timeline
-from tidelock.table.timeline.instant import Action, Instant
-from tidelock.table.timeline.metadata import CommitMetadata, OperationType, WriteStat
-from tidelock.txn.beating import Beating
-from tidelock.txn.draft import CommitDraft, Committed
+from tidelock.core.ids import SeededIds
+from tidelock.hudi.file_groups import GroupId
+from tidelock.hudi.properties import TableType, create_properties, new_properties
+from tidelock.hudi.timeline.active import load_timeline
+from tidelock.hudi.timeline.instant import Action, Instant
+from tidelock.hudi.timeline.metadata import CommitMetadata, OperationType, WriteStat
+from tidelock.storage.conditional import ReadbackPolicy
+from tidelock.storage.contract import ObjectStore
+from tidelock.storage.memory import MemoryStore
+from tidelock.txn.commit import CommitDraft
+from tidelock.txn.conflicts import Committed
 from tidelock.txn.effects import Effect, Steps, World
+from tidelock.txn.heartbeats import HeartbeatThread
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transactions import Transactions
 
@@ -28,20 +28,20 @@ R = TypeVar("R")
 PARTITION = "day=1"
 
 
-class Silent(Beating):
-    """Heartbeats that nobody refreshes: time stands still unless a test moves it."""
+class Silent(HeartbeatThread):
+    """Heartbeats that are never refreshed: time stands still unless a test advances it."""
 
     def keep(self, instant: str, body: bytes, version: str) -> None:
         """Start no thread."""
 
 
 class Stopped(BaseException):
-    """The process ends here."""
+    """Raised when the simulated process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoppingWorld(World):
-    """Carries out a number of effects, and then the process is gone."""
+    """Executes a number of effects, and then the process ends."""
 
     left: list[int] = field(default_factory=lambda: [10**9])
     done: list[Effect] = field(default_factory=list)
@@ -57,7 +57,7 @@ class StoppingWorld(World):
 
 @dataclass
 class Bench:
-    """One table, and as many writers as a test wants."""
+    """One table, and any number of writers."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
     table_type: TableType = TableType.COPY_ON_WRITE
@@ -66,9 +66,9 @@ class Bench:
         """Create the table."""
         self.clock = ManualClock()
         self.store = MemoryStore("table", clock=self.clock)
-        self.patience = Patience(clock=self.clock, ids=SeededIds(0))
+        self.policy = ReadbackPolicy(clock=self.clock, ids=SeededIds(0))
         properties = new_properties("t", record_keys=["id"], table_type=self.table_type)
-        create_properties(self.store, properties, patience=self.patience)
+        create_properties(self.store, properties, policy=self.policy)
         self._writers = 0
 
     def writer(
@@ -79,35 +79,35 @@ class Bench:
         settings: Mapping[str, object] | None = None,
         clock: ManualClock | None = None,
     ) -> Transactions:
-        """Return another process's transactions; nobody refreshes its heartbeats."""
+        """Return another process's transactions; its heartbeats are never refreshed."""
         self._writers += 1
-        home = Transactions(
+        txns = Transactions(
             store or self.store,
             self.settings if settings is None else settings,
             clock=clock or self.clock,
             ids=SeededIds(self._writers),
             owner=owner or f"writer-{self._writers}",
         )
-        home.beating = Silent(home.store, home.settings.heartbeat_interval_ms)
-        return home
+        txns.heartbeat_thread = Silent(txns.store, txns.settings.heartbeat_interval_ms)
+        return txns
 
-    def begin(self, home: Transactions, *, markers: bool = False) -> Transaction:
-        """Begin an upsert on the table as it is now."""
-        base = home.ledger.refresh()
-        return home.begin(Action.COMMIT, OperationType.UPSERT, base=base, markers=markers)
+    def begin(self, txns: Transactions, *, markers: bool = False) -> Transaction:
+        """Begin an upsert on the current table."""
+        base = txns.ledger.refresh()
+        return txns.begin(Action.COMMIT, OperationType.UPSERT, base=base, markers=markers)
 
-    def commit_one(self, home: Transactions, *groups: str) -> Committed:
+    def commit_one(self, txns: Transactions, *groups: str) -> Committed:
         """Begin and commit an upsert that merges these file groups."""
-        result = self.begin(home).commit(draft(touched=groups))
+        result = self.begin(txns).commit(draft(touched=groups))
         assert isinstance(result, Committed), result
         return result
 
     def completed(self) -> tuple[Instant, ...]:
-        """Return which writes the timeline says have completed."""
+        """Return the writes that are completed on the timeline."""
         return load_timeline(self.store).writes()
 
     def pending(self) -> tuple[Instant, ...]:
-        """Return what the timeline says has begun and not ended."""
+        """Return the pending instants of the timeline."""
         return load_timeline(self.store).pending()
 
     def keys(self, prefix: str) -> list[str]:
@@ -115,10 +115,10 @@ class Bench:
         return [meta.key for meta in self.store.list(prefix)]
 
 
-def stopping(home: Transactions, after: int) -> StoppingWorld:
-    """Let the process of `home` end after some more effects."""
-    world = StoppingWorld(home.store, home.clock, home.ids, [after])
-    home.ledger.world = world
+def stopping(txns: Transactions, after: int) -> StoppingWorld:
+    """Let the process of these transactions end after some more effects."""
+    world = StoppingWorld(txns.store, txns.clock, txns.ids, [after])
+    txns.ledger.world = world
     return world
 
 
@@ -159,7 +159,7 @@ def draft(
 
 
 def finished(steps: Steps[R]) -> R:
-    """Run steps that ask for nothing."""
+    """Run steps that have no effects."""
     try:
         next(steps)
     except StopIteration as end:

@@ -1,7 +1,7 @@
-"""Many writers, one request at a time in any order, with lost replies, crashes and wild clocks.
+"""Many writers, one request at a time in any order, with lost replies, crashes and wrong clocks.
 
 Each writer counts: it reads the number in a file group, adds one, and commits. Whatever happens in
-between, the numbers in ledger order are 1, 2, 3, ...: no update is lost, none is made twice.
+between, the numbers in ledger order are 1, 2, 3, ...: no update is lost, none is applied twice.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from typing import Any
 import pytest
 
 from tests.unit.txn.bench import Bench, draft
-from tidelock.base.errors import DataCorrupt, InvariantBroken, StoreUnreachable, TidelockError
-from tidelock.base.outcome import Landed, Unknown
-from tidelock.store.contract import Busy, Create, PutReply, Refused, Unclear
-from tidelock.table.timeline.container import decode
-from tidelock.table.timeline.instant import Action
-from tidelock.table.timeline.metadata import CommitMetadata
-from tidelock.txn import appending
-from tidelock.txn.appending import Appended, No
-from tidelock.txn.beginning import Announcement
-from tidelock.txn.committing import Judge
-from tidelock.txn.content import Inline
-from tidelock.txn.draft import Committed, Overtaken
+from tidelock.core.errors import DataCorrupt, InvariantBroken, StoreUnreachable, TidelockError
+from tidelock.core.outcome import Landed, Unknown
+from tidelock.hudi.timeline.instant import Action
+from tidelock.hudi.timeline.metadata import CommitMetadata, decode
+from tidelock.storage.contract import Busy, Create, PutReply, Refused, Unclear
+from tidelock.txn import ledger_io
+from tidelock.txn.commit import BeginRequest, ConflictChecker
+from tidelock.txn.conflicts import Committed, Conflicted
 from tidelock.txn.effects import Effect, Get, Pause, Put, Steps, World
-from tidelock.txn.entry import Boundary, Commit, Entry, Fact, Rollback, encode, entry_key
-from tidelock.txn.publishing import Publisher, write_checkpoint
-from tidelock.txn.reading import decoded
+from tidelock.txn.entries import (
+    Boundary,
+    Commit,
+    Fact,
+    InlineContent,
+    LedgerEntry,
+    Rollback,
+    encode,
+    entry_key,
+)
+from tidelock.txn.ledger_io import Appended, Decline, Publisher, decode_at, write_checkpoint
+from tidelock.txn.state import View
 from tidelock.txn.transactions import Transactions
-from tidelock.txn.view import View
 from tidelock.txn.writers import entries, verify
 
 SETTINGS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -43,7 +47,7 @@ Client = Generator[Effect, Any, None]
 
 @dataclass
 class Sim:
-    """A schedule of some writers on one table."""
+    """A schedule of writers on one table."""
 
     seed: int
     faults: bool
@@ -56,7 +60,7 @@ class Sim:
         self.bench = Bench(SETTINGS)
 
     def run(self, clients: int, writes: int) -> None:
-        """Let the clients take turns until all have ended, then let one come and look."""
+        """Schedule the clients until all have ended, then check with a new one."""
         running = {number: (self.client(f"w{number}", writes), None) for number in range(clients)}
         if self.rng.random() < 0.5:
             running[99] = (self.archiver(), None)
@@ -75,7 +79,7 @@ class Sim:
                 del running[number]
                 continue
             if self.faults and self.rng.random() < 0.004:
-                del running[number]  # the process is gone
+                del running[number]  # the process has ended
                 continue
             self.bench.clock.wall_offset_ms = skew[number]
             try:
@@ -85,42 +89,42 @@ class Sim:
         self.bench.clock.wall_offset_ms = 0
 
     def client(self, name: str, writes: int) -> Client:
-        """Count up in some file group, again and again."""
-        home = self.bench.writer(owner=name)
+        """Increment the number of a file group repeatedly."""
+        txns = self.bench.writer(owner=name)
         for _ in range(writes):
             group = self.rng.choice(GROUPS)
             for _ in range(20):
                 try:
-                    if (yield from self.count(home, group)):
+                    if (yield from self.count(txns, group)):
                         break
                 except TidelockError:
                     continue
 
-    def count(self, home: Transactions, group: str) -> Generator[Effect, Any, bool]:
-        """Read the number, add one and commit; tell whether that is over."""
-        base = yield from home.ledger.refresh_steps()
+    def count(self, txns: Transactions, group: str) -> Generator[Effect, Any, bool]:
+        """Read the number, add one and commit; return whether that is over."""
+        base = yield from txns.ledger.refresh_steps()
         number = yield from self.read(base.position, group)
-        what = Announcement(
-            Action.COMMIT, b"", b"", home.heartbeat("UPSERT", markers=False), ".hoodie/timeline"
+        what = BeginRequest(
+            Action.COMMIT, b"", b"", txns.heartbeat("UPSERT", markers=False), ".hoodie/timeline"
         )
-        transaction = yield from home.begin_steps(what, base=base)
+        transaction = yield from txns.begin_steps(what, base=base)
         ready = draft(touched=(group,), extra={"number": json.dumps([group, number + 1])})
         result = yield from transaction.commit_steps(ready)
         match result:
             case Committed(instant, completion):
                 self.acknowledged.append((instant, completion, number + 1))
-                yield from transaction.tidy_steps()
+                yield from transaction.cleanup_steps()
                 return True
-            case Overtaken():
+            case Conflicted():
                 yield from transaction.rollback_steps(
                     Rollback(transaction.instant, "overtaken"), ("none",)
                 )
                 return False
             case _:
-                return True  # in doubt: the writer does not try again
+                return True  # in doubt: the writer does not retry
 
     def read(self, position: int, group: str) -> Generator[Effect, Any, int]:
-        """Return the number in a file group as of a ledger position: what a snapshot would say."""
+        """Return the number in a file group as of a ledger position, as a snapshot would."""
         yield Pause(1)
         return self.numbers(position)[group]
 
@@ -134,57 +138,57 @@ class Sim:
 
     @property
     def history(self) -> list[tuple[int, str, int]]:
-        """Position, file group and number of every commit; entries are kept aside when deleted."""
+        """Position, file group and number of every commit; deleted entries are remembered."""
         self.remember()
-        return [self.kept[position] for position in sorted(self.kept)]
+        return [self.remaining[position] for position in sorted(self.remaining)]
 
-    kept: dict[int, tuple[int, str, int]] = field(default_factory=dict)
+    remaining: dict[int, tuple[int, str, int]] = field(default_factory=dict)
     boundary: int = 0
 
     def remember(self) -> None:
         for entry in entries(self.bench.store, after=self.boundary):
             is_write = isinstance(entry.fact, Commit) and entry.fact.action.writes_data
-            if is_write and entry.position not in self.kept:
+            if is_write and entry.position not in self.remaining:
                 assert isinstance(entry.fact, Commit)
-                assert isinstance(entry.fact.content, Inline)
+                assert isinstance(entry.fact.content, InlineContent)
                 metadata = decode(CommitMetadata, entry.fact.content.data, where="here")
                 group, number = json.loads(metadata.extra_metadata["number"])
-                self.kept[entry.position] = (entry.position, group, number)
+                self.remaining[entry.position] = (entry.position, group, number)
 
     def archiver(self) -> Client:
-        """Move the boundary now and then, and delete what lies behind it."""
-        home = self.bench.writer(owner="archiver")
+        """Move the boundary from time to time, and delete the entries behind it."""
+        txns = self.bench.writer(owner="archiver")
         for _ in range(6):
             for _ in range(30):
                 yield Pause(1)
             try:
-                fold = yield from home.ledger.refresh_steps()
-                upto = fold.position - 3
+                state = yield from txns.ledger.refresh_steps()
+                upto = state.position - 3
 
-                def propose(_: View, upto: int = upto) -> Fact | No[str]:
+                def propose(_: View, upto: int = upto) -> Fact | Decline[str]:
                     return Boundary(upto)
 
-                if upto <= fold.boundary:
+                if upto <= state.boundary:
                     continue
-                result = yield from home.ledger.append_steps(propose)
+                result = yield from txns.ledger.append_steps(propose)
                 if not isinstance(result, Appended):
                     continue
-                yield from home.ledger.publish_steps()
-                view = yield from write_checkpoint(home.ledger.view, every=1)
-                home.ledger.adopt(view)
+                yield from txns.ledger.publish_steps()
+                view = yield from write_checkpoint(txns.ledger.view, every=1)
+                txns.ledger.advance(view)
                 if view.boundary < upto:
                     continue  # another checkpoint came between: nothing may be deleted
                 self.remember()
                 self.boundary = upto
-                for place in range(1, upto + 1):
-                    self.bench.store.delete(entry_key(place))
+                for entry_position in range(1, upto + 1):
+                    self.bench.store.delete(entry_key(entry_position))
                     yield Pause(1)
             except TidelockError:
                 continue
 
     def answer(self, effect: Effect) -> object:
-        """Carry out an effect, or let it meet a fault."""
-        world = World(self.bench.store, self.bench.clock, self.bench.patience.ids)
+        """Execute an effect, possibly with a fault."""
+        world = World(self.bench.store, self.bench.clock, self.bench.policy.ids)
         drawn = self.rng.random()
         if not self.faults or drawn > 0.08 or isinstance(effect, Pause):
             return world._answer(effect, None)
@@ -203,7 +207,7 @@ class Sim:
 
 
 def check(sim: Sim) -> None:
-    """Let somebody come later, finish what was left, and see that all is well."""
+    """Let a later process finish what was left, and check the result."""
     bench = sim.bench
     bench.clock.advance(2 * 3_600_000)
     late = bench.writer(owner="late")
@@ -218,7 +222,9 @@ def check(sim: Sim) -> None:
     published = {(instant.requested, instant.completion) for instant in completed}
     for instant, completion, _ in sim.acknowledged:
         assert (instant, completion) in published, "T5: acknowledged is durable"
-    assert len(completed) == len(sim.kept), "what is decided is on the timeline, and nothing else"
+    assert len(completed) == len(sim.remaining), (
+        "what is decided is on the timeline, and nothing else"
+    )
     assert bench.pending() == ()
     assert verify(bench.store) == ()
 
@@ -232,46 +238,46 @@ def test_no_update_is_lost_in_any_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_no_update_is_lost_with_lost_replies_crashes_and_wild_clocks(seed: int) -> None:
+def test_no_update_is_lost_with_lost_replies_crashes_and_wrong_clocks(seed: int) -> None:
     sim = Sim(seed, faults=True)
     sim.run(clients=3, writes=5)
     check(sim)
 
 
-def test_a_writer_that_does_not_judge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test can fail: a judge that finds nothing loses updates."""
-    monkeypatch.setattr(Judge, "look_at", lambda self, entries, view: None)
+def test_writer_that_does_not_check_conflicts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proves that the test can fail: without conflict checks updates are lost."""
+    monkeypatch.setattr(ConflictChecker, "check_entries", lambda self, entries, view: None)
     with pytest.raises(AssertionError, match="an update was lost"):
         campaign(20, faults=False)
 
 
-def test_a_writer_that_does_not_read_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unclear answer taken for a refusal: the same update is made twice."""
+def test_writer_that_does_not_read_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unclear reply treated as a refusal: the same update is applied twice."""
 
-    def hasty(entry: Entry) -> Steps[Entry | Unknown | None]:
+    def without_read_back(entry: LedgerEntry) -> Steps[LedgerEntry | Unknown | None]:
         reply: PutReply = yield Put(entry_key(entry.position), encode(entry), Create())
         if isinstance(reply, Landed):
             return entry
         found = yield Get(entry_key(entry.position))
         if found is None:
             return None
-        return replace(decoded(found.body, entry.position), nonce="another's")
+        return replace(decode_at(found.body, entry.position), nonce="another's")
 
-    monkeypatch.setattr(appending, "_create", hasty)
+    monkeypatch.setattr(ledger_io, "_create", without_read_back)
     with pytest.raises((AssertionError, DataCorrupt, InvariantBroken)):
         campaign(40, faults=True)
 
 
-def test_commits_that_nobody_helps_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that ends between its entry and its file leaves a commit that nobody sees."""
+def test_unpublished_commits_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that ends between its entry and its file leaves a commit that readers miss."""
 
-    def selfish(self: Publisher, view: View, *, own: int = 0) -> Steps[View]:
+    def without_helping(self: Publisher, view: View, *, own: int = 0) -> Steps[View]:
         for entry in view.unpublished():
             if entry.position == own and isinstance(entry.fact, Commit):
                 yield from self._publish(entry, entry.fact, own=True)
         return replace(view, published=view.position)
 
-    monkeypatch.setattr(Publisher, "publish", selfish)
+    monkeypatch.setattr(Publisher, "publish", without_helping)
     with pytest.raises(AssertionError):
         campaign(60, faults=True)
 

@@ -1,4 +1,4 @@
-"""The ledger: one create-if-absent decides, and doubt is settled by reading."""
+"""The ledger: one create-if-absent decides, and unclear outcomes are resolved by reading."""
 
 from __future__ import annotations
 
@@ -9,39 +9,44 @@ import pytest
 
 from tests.unit.doubles import ScriptedStore, answer, failing, landing
 from tests.unit.txn.bench import Bench, draft, groups, stopping
-from tidelock.base.errors import DataCorrupt, RecordFromFuture, StoreUnreachable, Unavailable
-from tidelock.base.outcome import Unknown
-from tidelock.store.contract import Busy, Create, Overwrite, Refused, Unclear
-from tidelock.table.timeline.instant import Action
-from tidelock.txn import appending
-from tidelock.txn.appending import Appended, Declined, Doubtful, No
+from tidelock.core.errors import DataCorrupt, RecordFromFuture, StoreUnreachable, Unavailable
+from tidelock.core.outcome import Unknown
+from tidelock.hudi.timeline.instant import Action
+from tidelock.storage.contract import Busy, Create, Overwrite, Refused, Unclear
+from tidelock.txn import ledger_io
 from tidelock.txn.checkpoint import CHECKPOINT_KEY
-from tidelock.txn.content import Inline
-from tidelock.txn.draft import Committed, Overtaken
+from tidelock.txn.conflicts import Committed, Conflicted
 from tidelock.txn.effects import Steps
-from tidelock.txn.entry import (
+from tidelock.txn.entries import (
     Boundary,
-    Entry,
     Fact,
+    InlineContent,
+    LedgerEntry,
+    PriorityTicket,
     Rollback,
-    Turn,
     decode,
     encode,
     entry_key,
 )
-from tidelock.txn.fold import lawful
-from tidelock.txn.foreign import Importer, Look
+from tidelock.txn.external_writers import Importer, TimelineScan
 from tidelock.txn.ledger import Ledger
-from tidelock.txn.publishing import CHECKPOINT_EVERY, write_checkpoint
-from tidelock.txn.view import View
+from tidelock.txn.ledger_io import (
+    CHECKPOINT_EVERY,
+    Appended,
+    Decline,
+    Declined,
+    Undetermined,
+    write_checkpoint,
+)
+from tidelock.txn.state import View, validate_entry
 from tidelock.txn.writers import verify
 
-TURN = Turn("20260101000000000", groups("a"))
+TICKET = PriorityTicket("20260101000000000", groups("a"))
 
 
-def turn(_: View) -> Fact | No[str]:
-    """Propose something harmless."""
-    return TURN
+def ticket(_: View) -> Fact | Decline[str]:
+    """Propose a harmless entry."""
+    return TICKET
 
 
 def ledger(bench: Bench, store: object = None, owner: str = "me") -> Ledger:
@@ -49,8 +54,8 @@ def ledger(bench: Bench, store: object = None, owner: str = "me") -> Ledger:
     return bench.writer(store or bench.store, owner=owner).ledger  # type: ignore[arg-type]
 
 
-def position(result: Appended | Declined[str] | Doubtful) -> int:
-    """Return where an entry was appended."""
+def position(result: Appended | Declined[str] | Undetermined) -> int:
+    """Return the position of an appended entry."""
     assert isinstance(result, Appended), result
     return result.entry.position
 
@@ -58,138 +63,138 @@ def position(result: Appended | Declined[str] | Doubtful) -> int:
 def test_entries_are_numbered_without_gaps_and_chained() -> None:
     bench = Bench()
     one, two = ledger(bench, owner="one"), ledger(bench, owner="two")
-    assert [position(each.append(turn)) for each in (one, two, one, one, two)] == [1, 2, 3, 4, 5]
+    assert [position(each.append(ticket)) for each in (one, two, one, one, two)] == [1, 2, 3, 4, 5]
     assert verify(bench.store) == ()
 
 
-def test_times_grow_whatever_the_clocks_say() -> None:
+def test_times_increase_with_any_clock() -> None:
     bench = Bench()
     one, two = ledger(bench, owner="one"), ledger(bench, owner="two")
     times: list[str] = []
     for each, offset_ms in ((one, 0), (two, 3_600_000), (one, 0), (two, -3_600_000)):
         bench.clock.wall_offset_ms = offset_ms
-        result = each.append(turn)
+        result = each.append(ticket)
         assert isinstance(result, Appended)
         times.append(result.entry.time)
     assert times == sorted(set(times))
 
 
-def test_whoever_loses_a_position_reads_it_and_is_judged_again() -> None:
+def test_writer_that_loses_a_position_reads_it_and_is_checked_again() -> None:
     bench = Bench()
     one, two = ledger(bench, owner="one"), ledger(bench, owner="two")
     one.refresh()
-    two.append(turn)
+    two.append(ticket)
     seen: list[int] = []
 
-    def propose(view: View) -> Fact | No[str]:
+    def propose(view: View) -> Fact | Decline[str]:
         seen.append(view.position)
-        return TURN
+        return TICKET
 
     assert position(one.append(propose)) == 2
     assert seen == [0, 1]
 
 
-def test_whoever_is_not_lawful_any_more_appends_nothing() -> None:
+def test_proposal_that_is_no_longer_valid_appends_nothing() -> None:
     bench = Bench()
     one, two = ledger(bench, owner="one"), ledger(bench, owner="two")
     one.refresh()
-    two.append(turn)
+    two.append(ticket)
 
-    def only_first(view: View) -> Fact | No[str]:
-        return TURN if view.position == 0 else No("too late")
+    def only_first(view: View) -> Fact | Decline[str]:
+        return TICKET if view.position == 0 else Decline("too late")
 
     assert isinstance(one.append(only_first), Declined)
     assert bench.keys(".hoodie/.tidelock/ledger/") == [entry_key(1)]
 
 
 @pytest.mark.parametrize("reply", [Refused(), Unclear("time-out"), Unclear("503")])
-def test_an_entry_that_landed_without_an_answer_is_recognised(reply: Refused | Unclear) -> None:
+def test_entry_with_a_lost_reply_is_recognised(reply: Refused | Unclear) -> None:
     bench = Bench()
     store = ScriptedStore(bench.store)
     mine = ledger(bench, store)
     mine.refresh()
     store.puts.append(landing(reply))
-    assert position(mine.append(turn)) == 1
-    assert position(mine.append(turn)) == 2
+    assert position(mine.append(ticket)) == 1
+    assert position(mine.append(ticket)) == 2
     assert verify(bench.store) == ()
 
 
-def test_an_entry_whose_request_was_lost_is_sent_again() -> None:
+def test_entry_with_a_lost_request_is_resent() -> None:
     bench = Bench()
     store = ScriptedStore(bench.store)
     mine = ledger(bench, store)
     mine.refresh()
     store.puts.extend([answer(Unclear("reset")), answer(Busy()), None])
-    assert position(mine.append(turn)) == 1
+    assert position(mine.append(ticket)) == 1
 
 
-def test_an_unclear_answer_that_cannot_be_read_back_stays_in_doubt() -> None:
+def test_unclear_reply_that_cannot_be_read_back_stays_in_doubt() -> None:
     bench = Bench()
     store = ScriptedStore(bench.store)
     mine = ledger(bench, store)
     mine.refresh()
     store.puts.append(landing(Unclear("reset")))
     store.gets.append(StoreUnreachable("no network"))
-    result = mine.append(turn)
-    assert isinstance(result, Doubtful)
+    result = mine.append(ticket)
+    assert isinstance(result, Undetermined)
     assert result.position == 1
-    assert position(mine.append(turn)) == 2, "the entry in doubt was found when it mattered"
+    assert position(mine.append(ticket)) == 2, "the entry in doubt was found when it mattered"
 
 
-def test_a_store_that_refuses_to_answer_leaves_nothing() -> None:
+def test_refused_request_leaves_nothing() -> None:
     bench = Bench()
     store = ScriptedStore(bench.store)
     mine = ledger(bench, store)
     mine.refresh()
     store.puts.append(failing(StoreUnreachable("no network")))
     with pytest.raises(StoreUnreachable):
-        mine.append(turn)
+        mine.append(ticket)
     store.puts.extend([answer(Busy())] * 6)
     with pytest.raises(Unavailable):
-        mine.append(turn)
+        mine.append(ticket)
     assert bench.keys(".hoodie/.tidelock/ledger/") == []
 
 
-def test_another_s_entry_after_an_unclear_answer_is_not_taken_for_ours() -> None:
+def test_another_writers_entry_after_an_unclear_reply_is_not_mistaken_for_ours() -> None:
     bench = Bench()
     store = ScriptedStore(bench.store)
     mine, other = ledger(bench, store), ledger(bench, owner="other")
     mine.refresh()
-    other.append(turn)
+    other.append(ticket)
     store.puts.append(answer(Unclear("reset")))
-    assert position(mine.append(turn)) == 2
+    assert position(mine.append(ticket)) == 2
 
 
-def test_a_cold_process_reads_checkpoint_and_tail_and_folds_the_same() -> None:
+def test_new_process_reads_checkpoint_and_tail_into_the_same_state() -> None:
     bench = Bench()
     warm = bench.writer()
     for number in range(CHECKPOINT_EVERY + 5):
         bench.commit_one(warm, f"g{number}")
     cold = bench.writer().ledger
-    fold = cold.refresh()
-    assert sorted(fold.committed) == sorted(warm.ledger.fold.committed)
-    assert (fold.position, fold.time, fold.nonce) == (
-        warm.ledger.fold.position,
-        warm.ledger.fold.time,
-        warm.ledger.fold.nonce,
+    state = cold.refresh()
+    assert sorted(state.committed) == sorted(warm.ledger.state.committed)
+    assert (state.position, state.time, state.nonce) == (
+        warm.ledger.state.position,
+        warm.ledger.state.time,
+        warm.ledger.state.nonce,
     )
     assert cold.view.checkpointed == CHECKPOINT_EVERY
 
 
-def test_a_missing_entry_is_corruption_not_the_end() -> None:
+def test_missing_entry_is_corruption_and_not_the_end() -> None:
     bench = Bench()
     mine = ledger(bench)
     for _ in range(3):
-        mine.append(turn)
+        mine.append(ticket)
     bench.store.delete(entry_key(2))
-    with pytest.raises(DataCorrupt, match="broken below"):
+    with pytest.raises(DataCorrupt, match="has a gap below"):
         ledger(bench, owner="cold").refresh()
 
 
-def test_an_entry_of_a_newer_version_stops_everyone() -> None:
+def test_entry_of_a_newer_version_stops_every_process() -> None:
     bench = Bench()
     mine = ledger(bench)
-    mine.append(turn)
+    mine.append(ticket)
     bench.store.put(
         entry_key(2),
         b'{"format":1,"n":2,"time":"20990101000000000","owner":"x","nonce":"y","before":"z",'
@@ -203,36 +208,36 @@ def test_an_entry_of_a_newer_version_stops_everyone() -> None:
 # --- the boundary ---------------------------------------------------------------------------------
 
 
-def archived(bench: Bench, home: Ledger, upto: int, *, before: str = "") -> None:
-    """Move the boundary, checkpoint, and delete what lies behind it."""
+def archived(bench: Bench, txns: Ledger, upto: int, *, before: str = "") -> None:
+    """Move the boundary, write a checkpoint, and delete the entries behind it."""
 
-    def propose(_: View) -> Fact | No[str]:
+    def propose(_: View) -> Fact | Decline[str]:
         return Boundary(upto, before)
 
-    result = home.append(propose)
+    result = txns.append(propose)
     assert isinstance(result, Appended), result
-    home.publish()
-    home.adopt(home.run(write_checkpoint(home.view, every=1)))
-    assert home.view.boundary == upto
-    for place in range(1, upto + 1):
-        bench.store.delete(entry_key(place))
+    txns.publish()
+    txns.advance(txns.run(write_checkpoint(txns.view, every=1)))
+    assert txns.view.boundary == upto
+    for position_read in range(1, upto + 1):
+        bench.store.delete(entry_key(position_read))
 
 
-def test_an_entry_behind_the_boundary_is_void() -> None:
+def test_entry_behind_the_boundary_is_void() -> None:
     """C14: the name was deleted, so creating it again succeeds, and decides nothing."""
     bench = Bench()
-    sleeper, other = bench.writer(), bench.writer()
-    paused = bench.begin(sleeper)
+    suspended, other = bench.writer(), bench.writer()
+    paused = bench.begin(suspended)
     for number in range(5):
         bench.commit_one(other, f"g{number}")
     archived(bench, other.ledger, 4)
     result = paused.commit(draft(touched=("g0",)))
-    assert isinstance(result, Overtaken)
+    assert isinstance(result, Conflicted)
     assert paused.instant not in {instant.requested for instant in bench.completed()}
     assert paused.instant not in bench.writer().ledger.refresh().committed
 
 
-def test_without_a_look_at_the_boundary_a_void_entry_would_be_believed(
+def test_void_entry_is_accepted_without_the_boundary_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The test above can fail: this is what it guards against."""
@@ -242,79 +247,81 @@ def test_without_a_look_at_the_boundary_a_void_entry_would_be_believed(
         return view
 
     bench = Bench()
-    sleeper, other = bench.writer(), bench.writer()
-    paused = bench.begin(sleeper)
+    suspended, other = bench.writer(), bench.writer()
+    paused = bench.begin(suspended)
     for number in range(5):
         bench.commit_one(other, f"g{number}")
     archived(bench, other.ledger, 4)
-    monkeypatch.setattr(appending, "look_at_checkpoint", blind)
+    monkeypatch.setattr(ledger_io, "refresh_checkpoint", blind)
 
-    # Nor does a look at the timeline, which shows what others have committed, make it read on.
-    def blind_look(view: View) -> Steps[tuple[View, Look]]:
+    # Nor does a read of the timeline, which shows the commits of others, make it read on.
+    def blind_look(view: View) -> Steps[tuple[View, TimelineScan]]:
         yield from ()
-        return view, Look(frozenset(), view.fold.time)
+        return view, TimelineScan(frozenset(), view.state.time)
 
-    monkeypatch.setattr(Importer, "look", lambda _, view, __: blind_look(view))
+    monkeypatch.setattr(Importer, "scan", lambda _, view, __: blind_look(view))
     assert isinstance(paused.commit(draft(touched=("g0",))), Committed)
 
 
-def test_a_process_left_behind_the_boundary_notices_on_refresh() -> None:
+def test_process_behind_the_boundary_notices_on_refresh() -> None:
     bench = Bench()
-    sleeper, other = ledger(bench, owner="sleeper"), bench.writer()
-    sleeper.refresh()
+    suspended, other = ledger(bench, owner="sleeper"), bench.writer()
+    suspended.refresh()
     for number in range(5):
         bench.commit_one(other, f"g{number}")
     archived(bench, other.ledger, 4)
-    assert sleeper.refresh().position == other.ledger.fold.position
+    assert suspended.refresh().position == other.ledger.state.position
 
 
-def test_an_entry_that_a_zombie_left_behind_the_boundary_is_never_read() -> None:
+def test_entry_left_by_a_zombie_behind_the_boundary_is_never_read() -> None:
     bench = Bench()
     reader, zombie, other = (ledger(bench, owner=name) for name in ("r", "z", "o"))
     reader.refresh()
     zombie.refresh()
     for _ in range(6):
-        other.append(turn)
+        other.append(ticket)
     archived(bench, other, 4)
-    late = Entry(1, "20260101000000000", "z", "zombie", "", 0, Rollback("20250101000000000"))
+    late = LedgerEntry(1, "20260101000000000", "z", "zombie", "", 0, Rollback("20250101000000000"))
     bench.store.put(entry_key(1), encode(late), Create())
-    fold = reader.refresh()
-    assert fold.position == other.fold.position
-    assert "20250101000000000" not in fold.void
-    assert "20250101000000000" not in ledger(bench, owner="cold").refresh().void
+    state = reader.refresh()
+    assert state.position == other.state.position
+    assert "20250101000000000" not in state.aborted
+    assert "20250101000000000" not in ledger(bench, owner="cold").refresh().aborted
 
 
-def test_a_boundary_does_not_pass_a_pending_plan_or_the_end() -> None:
+def test_boundary_does_not_pass_a_pending_plan_or_the_end() -> None:
     bench = Bench()
-    home = bench.writer()
-    bench.commit_one(home, "a")
-    fold = home.ledger.refresh()
-    home.schedule(Action.COMPACTION, draft().metadata, groups("a"), base=fold)
-    bench.commit_one(home, "b")
-    bench.commit_one(home, "c")
-    assert lawful(Boundary(2), home.ledger.fold) is None
-    assert lawful(Boundary(3), home.ledger.fold) is not None, "what came after the plan is needed"
+    txns = bench.writer()
+    bench.commit_one(txns, "a")
+    state = txns.ledger.refresh()
+    txns.schedule(Action.COMPACTION, draft().metadata, groups("a"), base=state)
+    bench.commit_one(txns, "b")
+    bench.commit_one(txns, "c")
+    assert validate_entry(Boundary(2), txns.ledger.state) is None
+    assert validate_entry(Boundary(3), txns.ledger.state) is not None, (
+        "what came after the plan is needed"
+    )
     without = bench.writer()
     for name in "de":
         bench.commit_one(without, name)
-    assert lawful(Boundary(without.ledger.fold.position), without.ledger.fold) is not None
+    assert validate_entry(Boundary(without.ledger.state.position), without.ledger.state) is not None
 
 
-def test_a_plan_is_requested_at_its_entry_s_time() -> None:
+def test_plan_is_requested_at_the_time_of_its_entry() -> None:
     bench = Bench()
-    home = bench.writer()
-    bench.commit_one(home, "a")
-    plan = home.schedule(
-        Action.COMPACTION, draft().metadata, groups("a"), base=home.ledger.refresh()
+    txns = bench.writer()
+    bench.commit_one(txns, "a")
+    plan = txns.schedule(
+        Action.COMPACTION, draft().metadata, groups("a"), base=txns.ledger.refresh()
     )
-    assert plan.instant == home.ledger.fold.time
+    assert plan.instant == txns.ledger.state.time
     assert [instant.requested for instant in bench.pending()] == [plan.instant]
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
-def test_checkpoints_come_now_and_then_and_never_go_back() -> None:
+def test_checkpoints_are_periodic_and_never_go_back() -> None:
     bench = Bench()
     slow, quick = bench.writer(), bench.writer()
     bench.commit_one(slow, "a")
@@ -327,21 +334,21 @@ def test_checkpoints_come_now_and_then_and_never_go_back() -> None:
     assert bench.store.get(CHECKPOINT_KEY) == held
 
 
-def test_a_broken_checkpoint_is_said_to_be_broken() -> None:
+def test_corrupt_checkpoint_is_reported() -> None:
     bench = Bench()
     bench.store.put(CHECKPOINT_KEY, b"{}", Overwrite())
     with pytest.raises(DataCorrupt, match=r"checkpoint\.json"):
         bench.writer().ledger.refresh()
 
 
-# --- doubt at commit ------------------------------------------------------------------------------
+# --- unclear commits ------------------------------------------------------------------------------
 
 
-def test_a_commit_in_doubt_is_found_out_by_committing_again() -> None:
+def test_unclear_commit_is_resolved_by_committing_again() -> None:
     bench = Bench()
     store = ScriptedStore(bench.store)
-    home = bench.writer(store)
-    transaction = bench.begin(home)
+    txns = bench.writer(store)
+    transaction = bench.begin(txns)
     store.puts.append(landing(Unclear("reset")))
     store.gets += [None, StoreUnreachable("no network")]  # the properties, then the entry
     assert isinstance(transaction.commit(draft(touched=("a",))), Unknown)
@@ -350,32 +357,32 @@ def test_a_commit_in_doubt_is_found_out_by_committing_again() -> None:
     assert [done.requested for done in bench.completed()] == [transaction.instant]
 
 
-def test_an_entry_survives_its_codec() -> None:
+def test_entry_round_trips() -> None:
     bench = Bench()
-    home = bench.writer()
-    bench.commit_one(home, "a")
-    for entry in home.ledger.view.tail:
+    txns = bench.writer()
+    bench.commit_one(txns, "a")
+    for entry in txns.ledger.view.tail:
         assert decode(encode(entry), where="here") == entry
 
 
-def test_a_stopped_process_has_done_what_it_was_told() -> None:
+def test_stopped_process_has_executed_its_effects() -> None:
     bench = Bench()
-    home = bench.writer()
-    home.ledger.refresh()
-    world = stopping(home, 10**6)
-    bench.commit_one(home, "a")
+    txns = bench.writer()
+    txns.ledger.refresh()
+    world = stopping(txns, 10**6)
+    bench.commit_one(txns, "a")
     assert world.done
 
 
 @pytest.mark.parametrize(
     "text", ["not base64!", "AAAA", b64encode(zlib.compress(b"x" * 300_000)).decode()]
 )
-def test_broken_content_is_said_to_be_broken(text: str) -> None:
+def test_corrupt_content_is_reported(text: str) -> None:
     with pytest.raises(DataCorrupt, match="content of a ledger entry"):
-        _ = Inline.packed(text).data
+        _ = InlineContent.packed(text).data
 
 
-def test_content_comes_back_as_it_was() -> None:
-    held = Inline(b"metadata")
-    assert Inline.packed(held.text) == held
-    assert hash(Inline.packed(held.text)) == hash(held)
+def test_content_round_trips() -> None:
+    held = InlineContent(b"metadata")
+    assert InlineContent.packed(held.text) == held
+    assert hash(InlineContent.packed(held.text)) == hash(held)

@@ -1,4 +1,4 @@
-"""Real processes race for one ledger on a local disk."""
+"""Processes race for one ledger on a local disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import time
 from pathlib import Path
 
 from tests.unit.txn.bench import draft
-from tidelock.store.local import LocalStore
-from tidelock.store.readback import Patience
-from tidelock.table.properties import new_properties
-from tidelock.table.properties_file import create_properties
-from tidelock.table.timeline.active import load_timeline
-from tidelock.table.timeline.instant import Action
-from tidelock.table.timeline.metadata import OperationType
-from tidelock.txn.draft import Committed, Overtaken
+from tidelock.hudi.properties import create_properties, new_properties
+from tidelock.hudi.timeline.active import load_timeline
+from tidelock.hudi.timeline.instant import Action
+from tidelock.hudi.timeline.metadata import OperationType
+from tidelock.storage.conditional import ReadbackPolicy
+from tidelock.storage.local import LocalStore
+from tidelock.txn.conflicts import Committed, Conflicted
 from tidelock.txn.transactions import Transactions
 from tidelock.txn.writers import entries, verify
 
@@ -28,27 +27,27 @@ PROCESSES = 3
 def table(root: Path) -> LocalStore:
     """Create a table."""
     store = LocalStore(root, fsync=False)
-    create_properties(store, new_properties("t", record_keys=["id"]), patience=Patience())
+    create_properties(store, new_properties("t", record_keys=["id"]), policy=ReadbackPolicy())
     return store
 
 
 def write(root: Path, group: str, times: int) -> None:
-    """Commit a number of times to a file group, starting over when overtaken."""
-    home = Transactions(LocalStore(root, fsync=False), SETTINGS)
+    """Commit a number of times to a file group, retrying after conflicts."""
+    txns = Transactions(LocalStore(root, fsync=False), SETTINGS)
     done = 0
     while done < times:
-        base = home.ledger.refresh()
-        transaction = home.begin(Action.COMMIT, OperationType.UPSERT, base=base, markers=False)
+        base = txns.ledger.refresh()
+        transaction = txns.begin(Action.COMMIT, OperationType.UPSERT, base=base, markers=False)
         result = transaction.commit(draft(touched=(group,)))
         if isinstance(result, Committed):
             done += 1
         else:
-            assert isinstance(result, Overtaken), result
-            transaction.rollback(overtaken=result, files=("none",))
-    home.close()
+            assert isinstance(result, Conflicted), result
+            transaction.rollback(conflict=result, files=("none",))
+    txns.close()
 
 
-def test_processes_that_write_the_same_group_all_get_through(tmp_path: Path) -> None:
+def test_processes_that_write_the_same_group_all_succeed(tmp_path: Path) -> None:
     store = table(tmp_path)
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=write, args=(tmp_path, "a", EACH)) for _ in range(PROCESSES)]
@@ -65,7 +64,7 @@ def test_processes_that_write_the_same_group_all_get_through(tmp_path: Path) -> 
     assert load_timeline(store).pending() == ()
 
 
-def test_a_killed_process_leaves_a_table_that_others_go_on_with(tmp_path: Path) -> None:
+def test_killed_process_leaves_a_usable_table(tmp_path: Path) -> None:
     store = table(tmp_path)
     spawn = multiprocessing.get_context("spawn")
     victim = spawn.Process(target=write, args=(tmp_path, "a", 10**6))

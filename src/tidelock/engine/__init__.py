@@ -1,1 +1,0 @@
-"""Where kernel functions run: in threads of this process."""

@@ -1,0 +1,1 @@
+"""Execution: reading and writing file groups, locally and on Spark."""

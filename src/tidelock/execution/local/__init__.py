@@ -1,0 +1,1 @@
+"""The local engine: reads and writes file groups in threads of this process."""

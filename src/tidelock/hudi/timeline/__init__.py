@@ -1,0 +1,1 @@
+"""The timeline: the actions on a table, their states and their metadata."""

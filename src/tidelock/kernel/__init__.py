@@ -1,1 +1,0 @@
-"""Arrow functions on one file group: no Spark, no timeline."""

@@ -1,1 +1,0 @@
-"""What may be wrong with a lock, in findings, and what can safely be mended."""

@@ -1,1 +1,0 @@
-"""A fight for one lock that can be watched: several processes, two faults, one verdict."""

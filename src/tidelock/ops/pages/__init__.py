@@ -1,1 +1,0 @@
-"""The generated pages of the documentation, a module for each."""

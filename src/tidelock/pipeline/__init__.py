@@ -1,1 +1,0 @@
-"""Tables in people's pipelines: Spark's own reads and writes."""

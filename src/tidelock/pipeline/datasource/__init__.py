@@ -1,1 +1,0 @@
-"""`spark.read.format("tidelock")` and `df.write.format("tidelock")`, with Hudi's options."""

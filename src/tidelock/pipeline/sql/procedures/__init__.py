@@ -1,1 +1,0 @@
-"""Procedures: `CALL show_commits(table => ...)`, with the names and arguments that Hudi has."""

@@ -1,1 +1,0 @@
-"""The streamer: from a source into a table, batch by batch, each record once."""

@@ -1,1 +1,0 @@
-"""What the streamer reads: topics, folders of files, other tables, databases."""

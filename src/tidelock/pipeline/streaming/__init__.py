@@ -1,1 +1,0 @@
-"""Structured Streaming: tables as sinks and as sources of streams."""

@@ -1,0 +1,1 @@
+"""Spark integration: data source, Structured Streaming and SQL."""

@@ -1,0 +1,1 @@
+"""Batch reads and writes: `spark.read` and `df.write` with `format("tidelock")`."""

@@ -1,0 +1,1 @@
+"""Structured Streaming: tables as sinks and sources."""

@@ -1,0 +1,1 @@
+"""The streamer: ingests a source into a table in batches, each record exactly once."""

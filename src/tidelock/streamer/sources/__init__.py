@@ -1,0 +1,1 @@
+"""Sources of the streamer: Kafka topics, folders of files, Hudi tables and databases."""

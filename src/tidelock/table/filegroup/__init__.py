@@ -1,1 +1,0 @@
-"""File groups and their slices."""

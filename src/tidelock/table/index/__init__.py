@@ -1,1 +1,0 @@
-"""From a record key to a file group: bucket hashes and bloom filters."""

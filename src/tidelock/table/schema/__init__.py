@@ -1,1 +1,0 @@
-"""The table's schema: Arrow in memory, Avro in the format, and how one may grow into another."""

@@ -1,1 +1,0 @@
-"""Archive: old instants leave the active timeline for the history."""

@@ -1,1 +1,0 @@
-"""Clean: old versions of file groups are deleted."""

@@ -1,1 +1,0 @@
-"""Clustering: file groups are replaced by fewer, or better sorted, ones."""

@@ -1,1 +1,0 @@
-"""Compaction: log files merged into base files."""

@@ -1,1 +1,0 @@
-"""Log compaction: many log files of a file group merged into one."""

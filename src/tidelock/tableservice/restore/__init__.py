@@ -1,1 +1,0 @@
-"""Restore: the table as it was, by taking back everything that came after."""

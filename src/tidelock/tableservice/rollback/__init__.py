@@ -1,1 +1,0 @@
-"""Rollback: what an instant did is removed as if it had never been."""

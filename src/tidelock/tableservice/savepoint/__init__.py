@@ -1,1 +1,0 @@
-"""Savepoint: a state of the table that stays readable until it is given up."""

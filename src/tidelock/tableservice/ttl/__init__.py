@@ -1,1 +1,0 @@
-"""Partition TTL: partitions that nobody wrote to for long are deleted."""

@@ -1,1 +1,0 @@
-"""Every pair of operations on one table, one placed inside the other, against an oracle."""

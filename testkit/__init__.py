@@ -1,0 +1,1 @@
+"""The test kit: real servers, fault-injecting proxies, simulators and crash tests."""

@@ -1,0 +1,36 @@
+"""Fault-injecting proxies for tests against real servers: one that knows HTTP, one for any TCP."""
+
+from testkit.proxy.faults import (
+    Delay,
+    Fault,
+    Pass,
+    ReplyLost,
+    ReplyReset,
+    RequestLost,
+    RequestReset,
+    Stall,
+    Status,
+    Truncate,
+    on,
+)
+from testkit.proxy.gate import TcpGate
+from testkit.proxy.proxy import FaultProxy, Record
+from testkit.proxy.request import Request
+
+__all__ = [
+    "Delay",
+    "Fault",
+    "FaultProxy",
+    "Pass",
+    "Record",
+    "ReplyLost",
+    "ReplyReset",
+    "Request",
+    "RequestLost",
+    "RequestReset",
+    "Stall",
+    "Status",
+    "TcpGate",
+    "Truncate",
+    "on",
+]

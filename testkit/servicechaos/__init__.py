@@ -1,0 +1,4 @@
+"""Writers and table services as separate processes on one table, killed at random.
+
+`python -m testkit.servicechaos` runs them for some minutes; see `fleet`.
+"""

@@ -1,0 +1,143 @@
+"""The configuration catalogue: every key is declared once, in one way, and is complete."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tidelock.cli.config import DECLARING_MODULES, load_catalogue
+from tidelock.core.config import (
+    ConfigKey,
+    ConfigSection,
+    boolean,
+    choice,
+    comma_list,
+    declared_keys,
+    declared_names,
+    find,
+    support,
+)
+from tidelock.core.errors import ConfigInvalid
+from tidelock.core.hudikeys import HudiKey, KeySupport, hudi_keys
+
+SOURCE = Path(__file__).parents[3] / "src"
+WRAPPERS = ("declare", "_time_option")
+"""The functions that declare keys. Those of the streamer and of key generators pass theirs on."""
+
+
+@pytest.fixture(autouse=True)
+def catalogue() -> None:
+    load_catalogue()
+
+
+def _calls(name: str) -> dict[str, list[ast.Call]]:
+    """Return the calls of a function by module, except in the module that defines it."""
+    found: dict[str, list[ast.Call]] = {}
+    for path in SOURCE.rglob("*.py"):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        if module == "tidelock.core.config":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and name in (
+                getattr(node.func, "id", None),
+                getattr(node.func, "attr", None),
+            ):
+                found.setdefault(module, []).append(node)
+    return found
+
+
+def test_every_module_that_declares_keys_is_loaded() -> None:
+    assert set(_calls("declare")) == set(DECLARING_MODULES)
+
+
+def test_keys_are_declared_only_through_the_catalogue() -> None:
+    assert _calls("ConfigKey") == {}
+
+
+def test_every_name_is_in_the_catalogue_once() -> None:
+    names = [name for key in declared_keys() for name in key.names]
+    names += [key.key for key in hudi_keys()]
+    assert [name for name, count in Counter(map(str.lower, names)).items() if count > 1] == []
+
+
+def test_every_declaration_is_in_the_catalogue() -> None:
+    calls = [call for name in WRAPPERS for each in _calls(name).values() for call in each]
+    passed_on = [
+        call
+        for call in calls
+        if isinstance(call.args[0], ast.JoinedStr) or getattr(call.args[0], "id", "") == "key"
+    ]
+    assert len(passed_on) == 2
+    assert len(calls) - len(passed_on) == len(list(declared_keys())) > 250
+
+
+def test_every_key_has_a_meaning_and_every_section_a_key() -> None:
+    assert [key.key for key in declared_keys() if not key.doc or key.doc.endswith(".")] == []
+    assert {key.section for key in declared_keys()} == set(ConfigSection)
+    assert [key.key for key in hudi_keys() if not key.reason] == []
+    refused = [key for key in hudi_keys() if key.support is KeySupport.REFUSED]
+    assert [key.key for key in refused if not key.hint] == []
+
+
+def test_every_default_is_accepted_by_its_key() -> None:
+    for key in declared_keys():
+        if key.default is None or key.default == "":
+            continue
+        assert key.value({key.key: key.default_text}) == key.default, key.key
+        if key.choices:
+            assert key.default_text in key.choices, key.key
+
+
+def test_key_cannot_be_declared_twice() -> None:
+    with pytest.raises(ConfigInvalid, match=r"hoodie\.index\.type is declared twice"):
+        ConfigSection.INDEXES.declare("hoodie.index.type", "again", parse=str)
+
+
+def test_name_is_honoured_ignored_refused_or_unknown() -> None:
+    assert support("hoodie.index.type") is KeySupport.HONOURED
+    assert support("hoodie.upsert.shuffle.parallelism") is KeySupport.IGNORED
+    assert support("hoodie.metrics.on") is KeySupport.IGNORED
+    assert support("hoodie.table.base.file.format") is KeySupport.REFUSED
+    assert support("hoodie.no.such.key") is None
+    alias = find("hoodie.cleaner.policy")
+    assert isinstance(alias, ConfigKey)
+    assert alias.key == "hoodie.clean.policy"
+    family = find("hoodie.metrics.on")
+    assert isinstance(family, HudiKey)
+    assert family.key == "hoodie.metrics.*"
+    assert "hoodie.metrics.on" not in declared_names()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("hoodie.parquet.max.file.size", "big", "expected an integer, got 'big'"),
+        ("hoodie.index.bloom.fpp", "low", "expected a number, got 'low'"),
+        ("hoodie.combine.before.upsert", "yes", "expected true or false, got 'yes'"),
+        ("hoodie.write.concurrency.mode", "MANY", "expected one of SINGLE_WRITER, .*, got 'MANY'"),
+    ],
+)
+def test_value_of_the_wrong_type_is_reported(name: str, value: str, message: str) -> None:
+    key = find(name)
+    assert isinstance(key, ConfigKey)
+    with pytest.raises(ConfigInvalid, match=f"{name}: {message}") as caught:
+        key.value({name: value})
+    assert key.doc in caught.value.hint
+
+
+def test_explicit_values_are_those_under_the_current_key_name() -> None:
+    key = find("hoodie.table.name")
+    assert isinstance(key, ConfigKey)
+    settings = {"hoodie.datasource.write.table.name": "orders"}
+    assert key.value(settings) == "orders"
+    assert key.explicit(settings) is None
+    assert key.explicit({"hoodie.table.name": "orders"}) == "orders"
+
+
+def test_parsers_accept_what_java_accepts() -> None:
+    assert boolean("TRUE")
+    assert comma_list(" a, ,b") == ("a", "b")
+    assert choice(KeySupport)("Refused") is KeySupport.REFUSED
