@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 
 from tidelock.core.clock import Clock, SystemClock
 from tidelock.core.outcome import Landed
@@ -21,6 +22,9 @@ from tidelock.storage.contract import (
 from tidelock.storage.uploads import BufferedUpload
 from tidelock.storage.uri import checked_key, checked_prefix
 
+# Numbers, not memory addresses: the address of a deleted store is soon that of another one.
+_numbers = count(1)
+
 
 class MemoryStore:
     """A dictionary with conditional writes. Versions are increasing numbers."""
@@ -34,6 +38,7 @@ class MemoryStore:
     ) -> None:
         """Start empty."""
         self._name = name
+        self._number = next(_numbers)
         self._clock = clock or SystemClock()
         self._observe = observe or (lambda _: None)
         self._mutex = threading.Lock()
@@ -47,8 +52,8 @@ class MemoryStore:
 
     @property
     def identity(self) -> str:
-        """The URI and this instance: another store of the same name has other objects."""
-        return f"{self.uri}#{id(self)}"
+        """The URI and a number: another store of the same name has other objects."""
+        return f"{self.uri}#{self._number}"
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> StoredObject | None:
         """Return the object, or a range of it; None if absent."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 
 from testkit.txnsim.rows.oracle import Table
 from testkit.txnsim.rows.parameters import Job, Parameters
@@ -29,7 +28,6 @@ _SERVICES = frozenset(
     }
 )
 _OURS = ".hoodie/.tidelock"
-_stores = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +124,7 @@ class RowStore(WatchedStore):
         """Start empty."""
         super().__init__(world, truth, retained=parameters.retained)
         self._clocks_agree = self._clocks_agree and not parameters.ahead
-        self._number = next(_stores)
         self.rows = truth
-
-    @property
-    def identity(self) -> str:
-        """Return a unique identity of this store."""
-        return f"{self.uri}#{self._number}"
 
     def without_ledger(self) -> MemoryStore:
         """Return a separate store with the table as an external writer sees it.

@@ -13,6 +13,11 @@ def test_one_name_is_one_store_in_a_process() -> None:
     assert shared_memory("lake", "orders") is not shared_memory("lake", "returns")
 
 
+def test_identities_of_deleted_stores_are_not_used_again() -> None:
+    # What a process remembers of a store (the probe, the audit switch) is kept by its identity.
+    assert len({MemoryStore().identity for _ in range(100)}) == 100
+
+
 def test_versions_never_repeat_even_after_a_delete() -> None:
     store = MemoryStore()
     versions = []
