@@ -32,9 +32,17 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 
 
 def pytest_configure() -> None:
-    """Hear Ctrl-C even if started in the background, so that the programs under test do as well."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Restore signals that a shell in the background, or nohup, has set to be ignored.
+
+    The programs under test inherit them, and a shell cannot trap a signal that it inherits as
+    ignored.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
