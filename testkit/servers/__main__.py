@@ -23,6 +23,7 @@ NAMES = (
     "dynamodb",
     "hive",
     "azurite",
+    "pyright",
     "fake_gcs",
     "minio",
     "kafka",

@@ -1,4 +1,7 @@
-"""The types that a user of the package sees: annotations at run time, and a program under mypy."""
+"""The types that a user of the package sees: annotations at run time, and a program under mypy.
+
+`tests/integration/test_user_types_in_pyright.py` checks the same program with pyright.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from tidelock.services.savepoint import SavepointInfo
 from tidelock.services.ttl import ExpiredPartitions
 from tidelock.txn.plans import RollbackResult
 
-_SRC = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 
 # pyarrow has no type information; these lines stand for the stubs that users install.
-_PYARROW = """
+PYARROW_STUBS = """
 from typing import Any
 class Table:
     num_rows: int
@@ -30,7 +33,7 @@ class RecordBatch: ...
 class Schema: ...
 def __getattr__(name: str) -> Any: ...
 """
-_PROGRAM = """
+PROGRAM = """
 import tidelock as tl
 
 with tl.Table.open("s3://lake/orders") as orders:
@@ -82,14 +85,14 @@ def test_results_are_annotated_with_their_classes() -> None:
 
 def test_program_of_a_user_is_checked_by_mypy(tmp_path: Path) -> None:
     (tmp_path / "stubs" / "pyarrow").mkdir(parents=True)
-    (tmp_path / "stubs" / "pyarrow" / "__init__.pyi").write_text(_PYARROW)
-    (tmp_path / "program.py").write_text(_PROGRAM)
+    (tmp_path / "stubs" / "pyarrow" / "__init__.pyi").write_text(PYARROW_STUBS)
+    (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text(
         "[mypy]\n"
-        f"mypy_path = {_SRC}:{tmp_path / 'stubs'}\n"
+        f"mypy_path = {SOURCE}:{tmp_path / 'stubs'}\n"
         "follow_imports = silent\n"
         "ignore_missing_imports = true\n"
-        f"cache_dir = {_SRC.parent / '.cache' / 'mypy-user'}\n"
+        f"cache_dir = {SOURCE.parent / '.cache' / 'mypy-user'}\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "program.py"],
