@@ -1,4 +1,4 @@
-"""Rules about pages: links resolve, and the change log has the current version."""
+"""Rules about pages: links resolve, and they describe the current folders and version."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import posixpath
 import re
 import tomllib
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from tests.tidy.project import Finding, Project, without_code_blocks
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _PATH = re.compile(r"`((?:src|tests|docs|specs|scripts|benchmarks|\.ci)/[\w./*-]*)(?:::\w+)?`")
+_FOLDER_ROW = re.compile(r"\| `([\w./]+)` \| ([\d,]+) \| ([\d,]+) \|")
+_SIZE_TOLERANCE = 0.1
 
 
-def links_lead_somewhere(project: Project) -> Iterator[Finding]:
+def links_resolve(project: Project) -> Iterator[Finding]:
     """A link inside the project names an existing file, and an existing heading in it."""
     for path in project.paths(suffix=".md"):
         for number, line in _prose(project, path):
@@ -42,7 +45,7 @@ def named_files_exist(project: Project) -> Iterator[Finding]:
                     yield Finding(path, number, f"`{target}` does not exist")
 
 
-def the_change_log_knows_the_version(project: Project) -> Iterator[Finding]:
+def change_log_has_the_version(project: Project) -> Iterator[Finding]:
     """The top entry of the change log is the version in pyproject.toml."""
     version = (
         tomllib.loads(project.files.get("pyproject.toml", "")).get("project", {}).get("version")
@@ -53,6 +56,34 @@ def the_change_log_knows_the_version(project: Project) -> Iterator[Finding]:
     if top is None or top[1] != version:
         says = f"the top entry is {top[1] if top else 'missing'}, pyproject.toml says {version}"
         yield Finding("CHANGELOG.md", 1, says)
+
+
+def folder_sizes_are_current(project: Project) -> Iterator[Finding]:
+    """The table of folders names every folder of the package, with about its size."""
+    page = "docs/architecture.md"
+    listed: dict[str, tuple[int, int, int]] = {}
+    for number, line in project.lines(page):
+        row = _FOLDER_ROW.match(line)
+        if row is not None:
+            files, lines = (int(text.replace(",", "")) for text in row.groups()[1:])
+            listed[row[1].rstrip("/")] = (number, files, lines)
+    if not listed:
+        return
+    sizes: dict[str, list[int]] = {}
+    for path in project.paths(suffix=".py"):
+        if path.startswith(("src/tidelock/", "testkit/")):
+            name = path.removeprefix("src/tidelock/")
+            parents = [name, *(str(parent) for parent in PurePosixPath(name).parents)]
+            folder = next((parent for parent in parents if parent in listed), None)
+            if folder is None:
+                yield Finding(page, 1, f"the table of folders does not name {path}")
+            else:
+                sizes.setdefault(folder, []).append(len(project.lines(path)))
+    for folder, (number, files, lines) in listed.items():
+        found = sizes.get(folder, [])
+        if files != len(found) or abs(lines - sum(found)) > lines * _SIZE_TOLERANCE:
+            says = f"{folder}: {len(found)} files, {sum(found):,} lines; the table says otherwise"
+            yield Finding(page, number, says)
 
 
 def _prose(project: Project, path: str) -> list[tuple[int, str]]:

@@ -91,17 +91,17 @@ PLANTS = (
         '"""Sample."""\nif not TYPE_CHECKING:\n    run()\n',
         "logic in __init__.py",
     ),
-    Plant(words.nothing_is_left_for_later, "docs/map.md", "TO" + "DO: the rest\n", "finish it"),
-    Plant(words.nothing_is_left_for_later, ".ci/run", "# FIX" + "ME\n", "finish it"),
-    Plant(words.no_place_of_one_machine, "README.md", "cd /wo" + "rk/main\n", "one machine"),
+    Plant(words.no_unfinished_work_is_marked, "docs/map.md", "TO" + "DO: the rest\n", "finish it"),
+    Plant(words.no_unfinished_work_is_marked, ".ci/run", "# FIX" + "ME\n", "finish it"),
+    Plant(words.no_local_paths, "README.md", "cd /wo" + "rk/main\n", "one machine"),
     Plant(words.no_registry_is_named, "scripts/get.sh", _host("pypi", "org"), "registry"),
     Plant(
         words.no_registry_is_named, "docs/a.md", "https://" + _host("repo1", "maven"), "registry"
     ),
     Plant(words.no_registry_is_named, "docs/a.md", _host("registry", "npmjs", "org"), "registry"),
     Plant(words.no_registry_is_named, "docs/a.md", _host("proxy", "golang", "org"), "registry"),
-    Plant(words.the_project_speaks_of_itself, "docs/a.md", "see issue" + " #12\n", "own words"),
-    Plant(words.the_project_speaks_of_itself, "docs/a.md", "As reque" + "sted, \n", "own words"),
+    Plant(words.no_ticket_references, "docs/a.md", "see issue" + " #12\n", "own words"),
+    Plant(words.no_ticket_references, "docs/a.md", "As reque" + "sted, \n", "own words"),
     Plant(wiring.every_module_is_reached, "src/tidelock/core/alone.py", '"""Alone."""', "wire it"),
     Plant(wiring.every_module_is_reached, "tests/test_world.py", "", "wire it"),
     Plant(
@@ -121,8 +121,8 @@ PLANTS = (
     Plant(
         wiring.every_error_is_in_the_drawn_tree,
         "src/tidelock/core/fold.py",
-        '"""Pure fold."""\nclass Overtaken(Conflict): ...\n',
-        "Overtaken is not in the tree",
+        '"""Pure fold."""\nclass LostRace(Conflict): ...\n',
+        "LostRace is not in the tree",
     ),
     Plant(
         wiring.every_error_is_in_the_drawn_tree,
@@ -152,14 +152,20 @@ PLANTS = (
         "absent-one is not locked",
     ),
     Plant(wiring.every_dependency_is_locked, "requirements.lock", "other==1 \\\n", "rich is not"),
-    Plant(pages.links_lead_somewhere, "README.md", "[gone](docs/gone.md)\n", "no such file"),
-    Plant(pages.links_lead_somewhere, "docs/a.md", "[up](../README.md#nope)\n", "no such heading"),
+    Plant(pages.links_resolve, "README.md", "[gone](docs/gone.md)\n", "no such file"),
+    Plant(pages.links_resolve, "docs/a.md", "[up](../README.md#nope)\n", "no such heading"),
     Plant(pages.named_files_exist, "README.md", "see `tests/test_gone.py`\n", "does not exist"),
     Plant(
-        pages.the_change_log_knows_the_version,
+        pages.change_log_has_the_version,
         "CHANGELOG.md",
         "# Changes\n\n## [0.9.0]\n\n## [1.0.0]\n",
         "the top entry is 0.9.0",
+    ),
+    Plant(
+        pages.folder_sizes_are_current,
+        "docs/architecture.md",
+        "| `core/` | 40 | 1,000 | values without I/O |\n",
+        "core: ",
     ),
 )
 
@@ -179,7 +185,7 @@ def test_clean_project_passes(rule: Rule) -> None:
     assert list(rule(Project(CLEAN))) == []
 
 
-def test_every_rule_is_applied_and_has_a_plant() -> None:
+def test_every_rule_is_applied_and_has_a_planted_violation() -> None:
     written = {
         function
         for module in (shape, words, wiring, pages)
