@@ -94,7 +94,7 @@ def _one(system: str, kind: str, writers: int, server: S3Server | None) -> Write
     python = Path(sys.executable) if system == "tidelock" else peers_python()
     count = COMMITS[kind]
     with tempfile.TemporaryDirectory() as folder:
-        location, gate = str(Path(folder) / "table"), Path(folder) / "gate"
+        location, start_file = str(Path(folder) / "table"), Path(folder) / "start"
         environment = dict(os.environ)
         if server is not None:
             location = f"s3://{BUCKET}/{system}-{kind}-{writers}-{time.time_ns()}"
@@ -102,7 +102,17 @@ def _one(system: str, kind: str, writers: int, server: S3Server | None) -> Write
         _run(python, environment, "create", system, location)
         runs = [
             subprocess.Popen(
-                [python, _SCRIPT, "write", system, location, str(n), kind, str(count), str(gate)],
+                [
+                    python,
+                    _SCRIPT,
+                    "write",
+                    system,
+                    location,
+                    str(n),
+                    kind,
+                    str(count),
+                    str(start_file),
+                ],
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment,
@@ -113,7 +123,7 @@ def _one(system: str, kind: str, writers: int, server: S3Server | None) -> Write
             assert run.stdout is not None
             run.stdout.readline()
         time.sleep(0.1)
-        gate.touch()
+        start_file.touch()
         outputs = [json.loads(run.communicate()[0]) for run in runs]
         found = json.loads(_run(python, environment, "read", system, location))
     return _summarized(system, kind, writers, outputs, found)

@@ -1,6 +1,6 @@
-"""One of several writers: `writing.py write SYSTEM LOCATION NUMBER KIND COUNT GATE`.
+"""One of several writers: `writing.py write SYSTEM LOCATION NUMBER KIND COUNT START`.
 
-It opens the table, prints `ready`, waits for the file GATE, writes COUNT batches of 100 rows, and
+It opens the table, prints `ready`, waits for the file START, writes COUNT batches of 100 rows, and
 prints the results as JSON. It runs in the environment of the measured system, so it imports this
 project only to measure it. For a table on S3, the settings of the server are in the environment as
 JSON.
@@ -183,11 +183,11 @@ def main(argv: list[str]) -> None:
     elif verb == "read":
         print(json.dumps(read(system, location)))
     else:
-        number, kind, count, gate = int(argv[3]), argv[4], int(argv[5]), Path(argv[6])
+        number, kind, count, start_file = int(argv[3]), argv[4], int(argv[5]), Path(argv[6])
         write = SYSTEMS[system](location, kind)
         batch(kind, number, 0)  # load modules before the measurement
         print("ready", flush=True)
-        while not gate.exists():
+        while not start_file.exists():
             time.sleep(0.002)
         began, cpu = time.time(), time.process_time()
         done = []

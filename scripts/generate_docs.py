@@ -20,8 +20,8 @@ from tidelock.cli.config import load_catalogue
 from tidelock.cli.main import EXIT_INTERNAL, EXIT_INTERRUPTED, app
 from tidelock.core.config import ConfigKey, ConfigSection, declared_keys
 from tidelock.core.errors import ErrorKind
-from tidelock.core.hudikeys import KeySupport, hudi_keys
 from tidelock.core.telemetry import MetricName
+from tidelock.core.unsupported_keys import KeySupport, hudi_keys
 from tidelock.lock import events as e
 from tidelock.lock.alerts import AlertKind
 from tidelock.lock.machine import TABLE

@@ -151,12 +151,16 @@ def _contender_process(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run processes that contend for a lock, and print the result."""
-    parser = argparse.ArgumentParser(prog="python -m testkit.contention")
-    parser.add_argument("--store", required=True)
+    parser = argparse.ArgumentParser(prog="python -m testkit.contention", description=__doc__)
+    parser.add_argument("--store", required=True, help="path or URI of the resource to lock")
     parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--sections", type=int, default=20)
-    parser.add_argument("--inside-ms", type=float, default=2.0)
-    parser.add_argument("--settings", action="store_true", help="read them from standard input")
+    parser.add_argument("--sections", type=int, default=20, help="critical sections per process")
+    parser.add_argument("--inside-ms", type=float, default=2.0, help="length of a section")
+    parser.add_argument(
+        "--settings",
+        action="store_true",
+        help="read settings of the store, as JSON, from standard input",
+    )
     options = parser.parse_args(arguments)
     settings: dict[str, Any] = json.load(sys.stdin) if options.settings else {}
     outcome = contend_processes(

@@ -307,13 +307,13 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and report; return 1 if the fenced group lost elements or the canary lost none."""
-    parser = argparse.ArgumentParser(prog="python -m testkit.lockset")
+    parser = argparse.ArgumentParser(prog="python -m testkit.lockset", description=__doc__)
     parser.add_argument(
-        "--store", action="append", help="a path or URI, or `seaweedfs`; repeatable"
+        "--store", action="append", help="local, seaweedfs, a path, or a URI; repeatable"
     )
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--ttl-ms", type=int, default=2_000)
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration")
+    parser.add_argument("--minutes", type=float, help="duration, instead of --seconds")
+    parser.add_argument("--ttl-ms", type=int, default=2_000, help="validity of the lease")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     with ExitStack() as stack:

@@ -113,17 +113,17 @@ def _completion(store: ObjectStore, instant: str) -> str:
     raise AssertionError(f"{instant} was acknowledged by Java and is not on the timeline")
 
 
-def write(name: str, upsert: Upsert, until_s: float, gate: Path) -> None:
+def write(name: str, upsert: Upsert, until_s: float, start_file: Path) -> None:
     """Upsert until the deadline; print the outcome of each batch.
 
-    The first batch is a warm-up, written before the gate opens. Hudi polls the lock once per
+    The first batch is a warm-up, written before the start file exists. Hudi polls the lock once per
     second, so Tidelock writers pause to give it a chance.
     """
     rng, turn, ends = random.Random(name), 0, time.monotonic() + until_s
     while time.monotonic() < ends or turn < _TURNS_MIN:
         if turn == 1:
             _print("ready")
-            while not gate.exists():
+            while not start_file.exists():
                 time.sleep(0.02)
             ends = time.monotonic() + until_s
         elif name.startswith("ours"):
@@ -145,7 +145,7 @@ def run(minutes: float) -> dict[str, Any]:
     """Run the writers, then compare all readers with the acknowledged commits."""
     with tempfile.TemporaryDirectory(prefix="tidelock-fleet-") as folder, seaweedfs() as server:
         server.create_bucket(_BUCKET)
-        uri, gate = str(Path(folder) / "table"), Path(folder) / "gate"
+        uri, start_file = str(Path(folder) / "table"), Path(folder) / "start"
         with tl.Table.create(uri, SCHEMA, key="id", partition_by="part") as table:
             first = [
                 {"id": f"p{part}-{n}", "part": f"p{part}", "who": "first"}
@@ -153,10 +153,10 @@ def run(minutes: float) -> dict[str, Any]:
                 for n in range(KEYS)
             ]
             table.bulk_insert(pa.Table.from_pylist(first, SCHEMA))
-        runs = [_start_writer(name, uri, gate, minutes, server) for name in WRITERS]
+        runs = [_start_writer(name, uri, start_file, minutes, server) for name in WRITERS]
         try:
             outcomes = [json.loads(_until_ready(each)) for each in runs]
-            gate.touch()
+            start_file.touch()
             for each in runs:
                 outcomes += map(json.loads, each.communicate()[0].splitlines())
         finally:
@@ -168,7 +168,7 @@ def run(minutes: float) -> dict[str, Any]:
 
 
 def _start_writer(
-    name: str, uri: str, gate: Path, minutes: float, server: S3Server
+    name: str, uri: str, start_file: Path, minutes: float, server: S3Server
 ) -> subprocess.Popen[str]:
     lock = {
         "hoodie.base.path": _LOCK,
@@ -182,13 +182,20 @@ def _start_writer(
         "tidelock.write.mixed": True,
     }
     command = [sys.executable, "-m", __spec__.name, "--as", name, "--uri", uri]
-    command += ["--gate", str(gate), "--minutes", str(minutes), "--lock", json.dumps(lock)]
+    command += [
+        "--start-file",
+        str(start_file),
+        "--minutes",
+        str(minutes),
+        "--lock",
+        json.dumps(lock),
+    ]
     environment = s3_environment(server, server.endpoint)
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def _until_ready(writer: subprocess.Popen[str]) -> str:
-    """Return the outcome of a writer's first batch, once it waits at the gate."""
+    """Return the outcome of a writer's first batch, once it waits for the start file."""
     assert writer.stdout is not None
     first, ready = writer.stdout.readline(), writer.stdout.readline()
     assert ready.strip() == "ready", f"a writer exited before it was ready: {first}"
@@ -233,9 +240,9 @@ def _run_writer(name: str, args: argparse.Namespace) -> None:
     seconds = 60 * args.minutes
     if name.startswith("java"):
         with java_tables(hudi_fleet()) as tables:
-            write(name, java(args.uri, tables), seconds, args.gate)
+            write(name, java(args.uri, tables), seconds, args.start_file)
     else:
-        write(name, ours(args.uri, json.loads(args.lock)), seconds, args.gate)
+        write(name, ours(args.uri, json.loads(args.lock)), seconds, args.start_file)
 
 
 def _print(text: str) -> None:
@@ -256,7 +263,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--as", dest="name", help=argparse.SUPPRESS)
     parser.add_argument("--uri", help=argparse.SUPPRESS)
-    parser.add_argument("--gate", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--start-file", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--lock", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.name is not None:

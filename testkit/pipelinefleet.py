@@ -230,18 +230,18 @@ def checks_of(fleet_run: FleetRun) -> Iterator[Check]:
 
 def main() -> int:
     """Run the test and print its checks; the exit status is 0 if all passed."""
-    parser = argparse.ArgumentParser(prog="python -m testkit.pipelinefleet")
+    parser = argparse.ArgumentParser(prog="python -m testkit.pipelinefleet", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep everything in this folder")
-    written = parser.parse_args()
+    options = parser.parse_args()
     started = time.monotonic()
-    with run_folder(written.folder, "tidelock-pipeline-") as folder:
-        _, checks = run(written.minutes, folder, seed=written.seed)
+    with run_folder(options.folder, "tidelock-pipeline-") as folder:
+        _, checks = run(options.minutes, folder, seed=options.seed)
     labels = {True: "right", False: "WRONG", None: "-"}
     for check in checks:
         sys.stdout.write(f"{labels[check.passed]:>6}  {check.message}\n")
-    sys.stdout.write(f"seed {written.seed}, {time.monotonic() - started:.0f} s\n")
+    sys.stdout.write(f"seed {options.seed}, {time.monotonic() - started:.0f} s\n")
     return 1 if any(check.passed is False for check in checks) else 0
 
 

@@ -52,7 +52,7 @@ def write_files(folder: Path, records: int, batches: int) -> None:
     for number in range(0, records, per_file):
         ids = pa.array(range(number, min(records, number + per_file)), pa.int64())
         message = pc.binary_join_element_wise("record", ids.cast(pa.string()), " ")
-        table = pa.table({"id": ids, "said": message})
+        table = pa.table({"id": ids, "text": message})
         pq.write_table(table, folder / f"{number:012}.parquet")
 
 
@@ -78,7 +78,7 @@ def stream(folder: Path, records: int) -> None:
     }
     spark = tl.enable(local_session("sink chaos", cores=2, memory="1g", settings=settings))
     spark.sparkContext.setLogLevel("OFF")
-    files = spark.readStream.schema("id bigint, said string")
+    files = spark.readStream.schema("id bigint, text string")
     files = files.option("maxFilesPerTrigger", FILES_PER_BATCH)
     landing = _query(files.parquet(str(folder / INBOX)), folder, "landed")
     while not (folder / "landed" / ".hoodie" / "hoodie.properties").exists():
@@ -291,10 +291,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--batches", type=int, default=100, help="number of input files")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill-minutes", type=float, default=24 * 60.0)
-    parser.add_argument("--spread-s", type=float, default=8.0)
+    parser.add_argument(
+        "--kill-minutes", type=float, default=24 * 60.0, help="stop killing after this time"
+    )
+    parser.add_argument(
+        "--spread-s", type=float, default=8.0, help="kill at most this long after the start"
+    )
     parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     parser.add_argument("--streams-in", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

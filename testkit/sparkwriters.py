@@ -32,7 +32,7 @@ def batch(writer: int, writers: int, turn: int) -> pa.Table:
     return pa.table([ids, [order] * ROWS, [f"{writer}/{turn}"] * ROWS], schema=SCHEMA)
 
 
-def write(uri: str, writer: int, writers: int, seconds: float, gate: Path) -> None:
+def write(uri: str, writer: int, writers: int, seconds: float, start_file: Path) -> None:
     """Upsert through Spark until the deadline; print the acknowledged and failed batches."""
     import tidelock as tl
     from tidelock.execution.spark.session import local_session
@@ -43,7 +43,7 @@ def write(uri: str, writer: int, writers: int, seconds: float, gate: Path) -> No
         tl.enable(spark)
         _upsert(spark, uri, batch(writer, writers, 0).slice(0, 0))
         _print("ready")
-        while not gate.exists():
+        while not start_file.exists():
             time.sleep(0.05)
         deadline, turn = time.monotonic() + seconds, 0
         while time.monotonic() < deadline:
@@ -73,13 +73,13 @@ def run(writers: int, seconds: float) -> dict[str, Any]:
     import tidelock as tl
 
     with tempfile.TemporaryDirectory(prefix="tidelock-writers-") as folder:
-        uri, gate = str(Path(folder) / "table"), Path(folder) / "gate"
+        uri, start_file = str(Path(folder) / "table"), Path(folder) / "start"
         tl.Table.create(uri, SCHEMA, key="id", ordering="ts").close()
         runs = [
             subprocess.Popen(
                 [
                     *(sys.executable, "-m", __spec__.name, "--as", str(number)),
-                    *("--uri", uri, "--gate", str(gate)),
+                    *("--uri", uri, "--start-file", str(start_file)),
                     *("--writers", str(writers), "--seconds", str(seconds)),
                 ],
                 stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ def run(writers: int, seconds: float) -> dict[str, Any]:
             assert each.stdout is not None
             while each.stdout.readline().strip() != "ready":
                 assert each.poll() is None, "a writer exited before it was ready"
-        gate.touch()
+        start_file.touch()
         acknowledged = [
             [json.loads(line) for line in each.communicate()[0].splitlines() if line[:1] == "{"]
             for each in runs
@@ -139,10 +139,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--as", type=int, dest="number", help=argparse.SUPPRESS)
     parser.add_argument("--uri", help=argparse.SUPPRESS)
-    parser.add_argument("--gate", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--start-file", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.number is not None:
-        write(args.uri, args.number, args.writers, args.seconds, args.gate)
+        write(args.uri, args.number, args.writers, args.seconds, args.start_file)
         return 0
     found = run(args.writers, args.seconds)
     _print(json.dumps(found, indent=1))

@@ -194,13 +194,17 @@ def _log(text: str) -> None:
 
 def main() -> int:
     """Run the test and print the result; the exit status is 0 if it passed."""
-    parser = argparse.ArgumentParser(prog="python -m testkit.streamerchaos")
+    parser = argparse.ArgumentParser(prog="python -m testkit.streamerchaos", description=__doc__)
     parser.add_argument("--source", choices=("files", "kafka"), default="files")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill-minutes", type=float, default=24 * 60.0)
-    parser.add_argument("--batches-per-life", type=int, default=BATCHES_PER_LIFE)
+    parser.add_argument(
+        "--kill-minutes", type=float, default=24 * 60.0, help="stop killing after this time"
+    )
+    parser.add_argument(
+        "--batches-per-life", type=int, default=BATCHES_PER_LIFE, help="batches per killed process"
+    )
     parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     args = parser.parse_args()
     chaos = Chaos(

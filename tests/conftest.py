@@ -1,4 +1,4 @@
-"""What every test gets: server fixtures, Hypothesis profiles, and the table at the end."""
+"""For all tests: server fixtures, Hypothesis profiles, and a summary by kind of test."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["testkit.plugin", "testkit.spark"]
 
-# `gate` finds the same examples every time, so a red gate is always this change's doing. `long`
-# (pytest --hypothesis-profile=long) goes looking for what nobody has seen yet.
+# `repeatable` draws the same examples in every run, so a failure is always caused by the change
+# under test. `long` (pytest --hypothesis-profile=long) draws new ones, and many more.
 settings.register_profile(
-    "gate",
+    "repeatable",
     deadline=None,
     derandomize=True,
     print_blob=True,
-    # A loaded machine draws slowly; that says nothing about the code under test.
+    # Drawing is slow on a loaded machine, which is not a fault of the code under test.
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "long", settings.get_profile("gate"), derandomize=False, max_examples=10_000
+    "long", settings.get_profile("repeatable"), derandomize=False, max_examples=10_000
 )
-settings.load_profile("gate")
+settings.load_profile("repeatable")
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 
@@ -46,8 +46,8 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _loggers_as_they_were() -> Iterator[None]:
-    """Take back what a command run in this process did to the log: its stream closes with it."""
+def _restored_logger() -> Iterator[None]:
+    """Restore the logger: a command that ran in this process has added handlers to it."""
     ours = logging.getLogger("tidelock")
     handlers, level, propagate = list(ours.handlers), ours.level, ours.propagate
     yield
@@ -72,10 +72,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say per folder of tests how many ended how, and how long they worked."""
+    """Print the number of tests by outcome and their duration, for each folder of tests."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     worked_s: defaultdict[str, float] = defaultdict(float)
-    # Under "" pytest files the setups and teardowns that went well: servers start in those.
+    # pytest lists successful setups and teardowns, in which servers start, under "".
     for outcome in (*OUTCOMES, ""):
         for report in terminalreporter.stats.get(outcome, []):
             if isinstance(report, pytest.TestReport):
@@ -86,5 +86,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     terminalreporter.section("by kind of test")
     for folder, ended in sorted(counts.items()):
-        said = ", ".join(f"{ended[outcome]} {outcome}" for outcome in OUTCOMES if ended[outcome])
-        terminalreporter.write_line(f"{folder:<14} {said} ({worked_s[folder]:.1f} s of work)")
+        counted = ", ".join(f"{ended[outcome]} {outcome}" for outcome in OUTCOMES if ended[outcome])
+        terminalreporter.write_line(f"{folder:<14} {counted} ({worked_s[folder]:.1f} s of work)")

@@ -4,7 +4,7 @@
 (* like T4 are the invariants of docs/reliability.md.                      *)
 (*                                                                         *)
 (* Every step is one access to the store, so a process may stop between    *)
-(* any two of them, for ever or until others treat it as dead. Heartbeats  *)
+(* any two of them, forever or until others treat it as dead. Heartbeats   *)
 (* are not modelled: any process may consider any other dead at any time.  *)
 (* Each read of a wall clock returns any value in Clocks. An append is a   *)
 (* request that lands at any later time, or never, and its reply may be    *)
@@ -31,7 +31,7 @@ CONSTANTS
 
 VARIABLES
     obj,            \* ledger objects: number -> entry, or NoEntry
-    hist,           \* the decisions, in order; a witness that no process reads
+    hist,           \* the decisions, in order; a history variable that no process reads
     ck,             \* the checkpoint: boundary b, and a state beyond it, kept as its entries
     net,            \* appends in flight
     hb,             \* heartbeat objects, with the requested and inflight files of their instants

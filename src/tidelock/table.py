@@ -102,7 +102,7 @@ class Table(TableReader):
 
     Guarantees: a write that returns a report is committed, on top of every earlier commit. A read
     sees all of a commit or none of it. Table services never change rows, except rollback, restore
-    and partition ttl_rule. A table may be used by several threads; its writes run one at a time.
+    and partition TTL. A table may be used by several threads; its writes run one at a time.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Table(TableReader):
     def __repr__(self) -> str:
         return f"Table({self.properties.name!r}, {self.uri!r})"
 
-    # Reads, beside those of TableReader.
+    # Reads, in addition to those of TableReader.
 
     def to_spark(
         self,
@@ -561,7 +561,7 @@ class Table(TableReader):
         )
 
     def _run(self, request: WriteRequest) -> WriteReport:
-        """Carry out a write, then run the table services that it makes due."""
+        """Run a write, then the table services that are due after it."""
         check_metadata(request.metadata)
         writer, engine = self.writer(), None
         session = session_of(request.rows) or request.session

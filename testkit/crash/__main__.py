@@ -20,8 +20,19 @@ _STORES = {"local": LocalStore, "in-place": InPlaceStore}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the selected kinds of crash points; return 1 if there were problems."""
     parser = argparse.ArgumentParser(prog="python -m testkit.crash", description=__doc__)
-    parser.add_argument("kind", nargs="*", default=["effects", "calls", "faults"])
-    parser.add_argument("--store", choices=sorted(_STORES), default="local")
+    parser.add_argument(
+        "kind",
+        nargs="*",
+        default=["requests", "calls", "faults"],
+        help="requests: kill before and after each store request; calls: kill at each system call"
+        " that writes; faults: let each of these calls fail (default: all three)",
+    )
+    parser.add_argument(
+        "--store",
+        choices=sorted(_STORES),
+        default="local",
+        help="in-place is a planted bug that must be found",
+    )
     parser.add_argument("--every", type=int, default=1, help="only every n-th system call")
     options = parser.parse_args(arguments)
 
@@ -30,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory(prefix="tidelock-crash-") as home:
         harness = Harness(opened, Path(home))
-        if "effects" in options.kind:
-            harness.kill_at_effects()
+        if "requests" in options.kind:
+            harness.kill_at_requests()
         if "calls" in options.kind:
             harness.kill_at_calls(find_strace(), every=options.every)
         if "faults" in options.kind:

@@ -89,7 +89,7 @@ class Harness:
             reporter = Reporter(wire)
             victim.run_lock_cycle(ReportingStore(MemoryStore("rehearsal"), reporter), reporter)
 
-    def kill_at_effects(self) -> None:
+    def kill_at_requests(self) -> None:
         """Kill before and after every request to the store."""
         for after in (False, True):
             label = f"{'after' if after else 'before'} a request"

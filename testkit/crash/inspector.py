@@ -17,7 +17,7 @@ _OFFSET_MS = LEASE.validity_ms + LEASE.drift_ms + LEASE.grace_ms + 1_000
 
 
 class OffsetClock:
-    """The system clocks with an offset, so that a lease is over without waiting."""
+    """The system clocks with an offset, so that a lease has expired without waiting."""
 
     def __init__(self, ahead_ms: int) -> None:
         """Add `ahead_ms` to both clocks."""

@@ -119,14 +119,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scene", action="append", choices=[*SCENARIOS, *DEEP], help="run only this scenario"
     )
-    parser.add_argument("--deep", action="store_true", help="three clients, millions of states")
-    parser.add_argument("--states", type=int, help="stop a search after this many states")
-    parser.add_argument("--mutants", action="store_true", help="search for the planted bugs")
-    parser.add_argument("--mutant", choices=list(MUTANTS), help="plant this bug")
-    parser.add_argument("--replay", metavar="PATH", help="replay one path")
-    parser.add_argument("--operations", metavar="N[,N…]", help="operations of each client")
     parser.add_argument(
-        "--starts", metavar="NAME[,NAME…]", help="absent, free, held, java, spoiled"
+        "--deep",
+        action="store_true",
+        help="run the large searches: three clients, millions of states",
+    )
+    parser.add_argument("--states", type=int, help="stop a search after this many states")
+    parser.add_argument(
+        "--mutants", action="store_true", help="check that each planted bug is found"
+    )
+    parser.add_argument("--mutant", choices=list(MUTANTS), help="plant this bug")
+    parser.add_argument("--replay", metavar="PATH", help="replay a path printed for a violation")
+    parser.add_argument(
+        "--operations", metavar="N[,N…]", help="number of operations of each client"
+    )
+    parser.add_argument(
+        "--starts",
+        metavar="NAME[,NAME…]",
+        help="initial objects: absent, free, held, java, unreadable",
     )
     for name in SIZES:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)

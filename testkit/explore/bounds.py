@@ -77,14 +77,14 @@ SCENARIOS: dict[str, Bounds] = {
     # Two owners contend while time passes and any one request or reply is lost.
     "contention": Bounds(operations=2, faults=1, time_steps=4, skew_ms=0, starts=("free",)),
     # Two clients create a new lock: both reserve tokens.
-    "birth": Bounds(operations=2, faults=1, time_steps=1, skew_ms=0),
+    "creation": Bounds(operations=2, faults=1, time_steps=1, skew_ms=0),
     "two faults": Bounds(operations=2, faults=2, time_steps=0, skew_ms=0, starts=("free",)),
     # Long runs without faults: acquire and release, then again on the cached version.
-    "turns": Bounds(operations=4, faults=0, time_steps=0, skew_ms=0),
+    "long runs": Bounds(operations=4, faults=0, time_steps=0, skew_ms=0),
     # A holder dies or is slow, and is taken over by a client whose clock is ahead or behind.
     "takeover": Bounds(operations=2, faults=0, time_steps=4, starts=("free",)),
     # One owner renews repeatedly, with faults, until it ends or loses the lock.
-    "keeping": Bounds(operations=(3, 1), faults=1, time_steps=2, skew_ms=0, starts=("free",)),
+    "renewals": Bounds(operations=(3, 1), faults=1, time_steps=2, skew_ms=0, starts=("free",)),
     "clock steps back": Bounds(
         clients=1, operations=2, faults=1, time_steps=3, clock_jumps=2, starts=("free",)
     ),
@@ -101,7 +101,7 @@ SCENARIOS: dict[str, Bounds] = {
         operations=2, faults=1, time_steps=0, skew_ms=0, operator_actions=1, starts=("free",)
     ),
     # The object is unreadable from the start (L8).
-    "spoiled": Bounds(operations=3, faults=2, time_steps=3, starts=("spoiled",)),
+    "unreadable": Bounds(operations=3, faults=2, time_steps=3, starts=("unreadable",)),
 }
 """The searches of the regular tests: each is complete within its bounds."""
 

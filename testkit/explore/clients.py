@@ -189,7 +189,7 @@ class Steps:
                 case e.Count() | e.Audit():
                     pass
                 case _:
-                    moved = self._ask(moved, effect, event.now)
+                    moved = self._send(moved, effect, event.now)
         if (
             isinstance(event, e.Tick)
             and _past(client, event.now, self._bounds)
@@ -217,7 +217,7 @@ class Steps:
         checks.grant(fresh, now.monotonic_ms, self._bounds)
         return fresh, grant.record.nonce
 
-    def _ask(self, client: Client, request: e.Request, now: Now) -> Client:
+    def _send(self, client: Client, request: e.Request, now: Now) -> Client:
         if isinstance(request, e.ReadRecord | e.ReadCounter):
             return replace(client, in_flight=SentRequest(request))
         role = ROLES.get(client.state.phase)

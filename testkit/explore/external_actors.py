@@ -9,7 +9,7 @@ from testkit.explore.bounds import DRIFT_MS, EPOCH_MS, INSTANTS_MS, Bounds
 from testkit.explore.values import Stored, StoredCounter
 from tidelock.lock.record import LockRecord, TokenCounter
 
-UNREADABLE = Stored("spoiled", None)
+UNREADABLE = Stored("unreadable", None)
 
 
 def start(name: str, bounds: Bounds) -> tuple[Stored | None, StoredCounter | None]:
@@ -29,7 +29,7 @@ def start(name: str, bounds: Bounds) -> tuple[Stored | None, StoredCounter | Non
         "free": (Stored("Z:1", replace(held, expired=True)), counter),
         "held": (Stored("Z:1", held), counter),
         "java": (Stored("Z:1", _java(until, expired=True)), counter),
-        "spoiled": (UNREADABLE, None),
+        "unreadable": (UNREADABLE, None),
     }
     return starts[name]
 

@@ -111,15 +111,15 @@ def _tick_sees_nothing() -> AbstractContextManager[object]:
 
 
 def _grant_from_readback() -> AbstractContextManager[object]:
-    right = acquire.judged
+    right = acquire.grant_verified
 
-    def judged(state: LockClientState, event: e.ReadDone) -> Step:
+    def grant_verified(state: LockClientState, event: e.ReadDone) -> Step:
         match event.reply:
             case e.Found(version, record) if renewing.is_ghost(state, record, event.now):
                 return acquire._granted(state, SeenRecord(version, record), event.now)
         return right(state, event)
 
-    return swapped(right, judged)
+    return swapped(right, grant_verified)
 
 
 def _refused_is_granted() -> AbstractContextManager[object]:
@@ -329,7 +329,7 @@ MUTANTS: dict[str, Mutant] = {
     "range offered at once": Mutant("P7", _range_offered_at_once, _DELETE),
     "range used before it is ours": Mutant("P6", _range_used_before_it_is_ours, _DELETE),
     "unreadable is absent": Mutant(
-        "P19", _unreadable_is_absent, replace(_RACE, starts=("spoiled",))
+        "P19", _unreadable_is_absent, replace(_RACE, starts=("unreadable",))
     ),
     "renewal past the deadline": Mutant("P20", _renewal_past_the_deadline, _RACE),
     "late renewal counts": Mutant("P23", _late_renewal_counts, _RACE),

@@ -138,7 +138,7 @@ def complete(seed: int = 0) -> Iterator[Case]:
     service that saw it continues; and a write with another service inside a service. Ordering,
     history, view and end cycle from case to case; another seed starts the cycle elsewhere.
     """
-    around = _Around(seed)
+    around = _VariantCycle(seed)
     for table, first, second in itertools.product(TABLES, VERBS, VERBS):
         for places in _shared(first, second):
             acts = tuple(map(_placed, (first, second), places))
@@ -161,8 +161,8 @@ def complete(seed: int = 0) -> Iterator[Case]:
         yield from around.cases(table, acts, inside)
 
 
-class _Around:
-    """Cycles through the orderings, histories, views and ends."""
+class _VariantCycle:
+    """Cycles through the combinations of ordering, history, view and end."""
 
     def __init__(self, seed: int) -> None:
         self._rest = list(itertools.product(ORDERINGS, HISTORIES, VIEWS, ENDS))

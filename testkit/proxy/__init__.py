@@ -13,9 +13,9 @@ from testkit.proxy.faults import (
     Truncate,
     on,
 )
-from testkit.proxy.gate import TcpGate
 from testkit.proxy.proxy import FaultProxy, Record
 from testkit.proxy.request import Request
+from testkit.proxy.tcp_proxy import TcpProxy
 
 __all__ = [
     "Delay",
@@ -30,7 +30,7 @@ __all__ = [
     "RequestReset",
     "Stall",
     "Status",
-    "TcpGate",
+    "TcpProxy",
     "Truncate",
     "on",
 ]

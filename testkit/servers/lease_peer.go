@@ -1,7 +1,7 @@
-// A process that takes a Lease by client-go's own leader election and does what it is told.
+// A process that acquires a Lease with client-go's own leader election, by command.
 //
-// Arguments: URL of the API server, file with its authority, file with a token, name of the Lease.
-// Each line of standard input is a command; each is answered by one line of JSON.
+// Arguments: URL of the API server, file with its CA certificate, file with a token, name of the
+// Lease. Each line of standard input is a command; each answer is one line of JSON.
 package main
 
 import (
@@ -75,7 +75,7 @@ func (p *peer) perform(command []string) (string, error) {
 	return "", errors.New("unknown command " + command[0])
 }
 
-// lock runs an election until it is won or the time is over.
+// lock runs an election until it is won or the wait has timed out.
 func (p *peer) lock(wait time.Duration) bool {
 	p.turns++
 	leading := make(chan struct{})
@@ -117,7 +117,7 @@ func (p *peer) unlock() {
 	<-p.ended
 }
 
-// sections does critical sections and returns how many of them met somebody else inside.
+// sections runs critical sections and returns how many of them overlapped with another process.
 func (p *peer) sections(count int, marker string) int {
 	overlaps := 0
 	for done := 0; done < count; {

@@ -219,7 +219,7 @@ def l14_wall_clocks_extend_nothing(history: History, plan: Plan) -> Iterator[str
             yield f"L14: client {check.client} was {check.standing} too long in true time"
 
 
-def ghosts_are_returned(history: History, plan: Plan) -> Iterator[str]:
+def ghosts_are_released(history: History, plan: Plan) -> Iterator[str]:
     """P16, P18: a client releases its own live record that it does not hold when it finds it."""
     for end in history.operations:
         if end.ghosts_returned < end.ghosts_found:
@@ -277,7 +277,7 @@ CHECKERS: tuple[Checker, ...] = (
     l11_no_renewal_past_the_deadline,
     l12_acquiring_again_changes_nothing,
     l14_wall_clocks_extend_nothing,
-    ghosts_are_returned,
+    ghosts_are_released,
     nonces_are_used_once,
     holdings_exclude_each_other,
     the_fenced_register_loses_nothing,

@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--world",
         choices=[clocks.value for clocks in Clocks],
-        help="clocks (default: mixed; with --seed: promised)",
+        help="wall clocks: promised differ by at most the drift, wild ones by more"
+        " (default: every fifth seed is wild; with --seed: promised)",
     )
     return parser

@@ -17,7 +17,7 @@ from tidelock.lock.session import POLL
 
 
 class Clocks(Enum):
-    """How far wall clocks may differ: within the bound of the protocol, or beyond it."""
+    """How far wall clocks may differ: at most by the drift that the protocol allows, or further."""
 
     PROMISED = "promised"
     WILD = "wild"

@@ -18,10 +18,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if no serial order explains what was read."""
     parser = argparse.ArgumentParser(prog="python -m testkit.stress", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="duration for each table")
-    parser.add_argument("--kind", action="append", help=", ".join(map(str, KINDS)))
+    parser.add_argument(
+        "--kind",
+        action="append",
+        help=f"kinds of tables (default: all): {', '.join(map(str, KINDS))}",
+    )
     parser.add_argument("--store", default="local", help="local, s3 (SeaweedFS), or a URI")
     parser.add_argument("--lock", choices=["none", "storage"], default="none")
-    parser.add_argument("--faulty", action="store_true", help="an S3 with lost and slow requests")
+    parser.add_argument(
+        "--faulty", action="store_true", help="with --store s3: lose and delay requests"
+    )
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--readers", type=int, default=2)
@@ -40,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = run(folder, kind, plan, store=chosen.store, lock=chosen.lock, seed=chosen.seed)
         results.append(result.facts)
         head = f"{result.kind} on {result.store}, lock {result.lock}: {result.seconds:.0f} s"
-        read_history = [
+        report = [
             head,
             *lines(result.counted),
             *(f"{n} x {s}" for s, n in result.failures.items()),
         ]
-        sys.stdout.write("\n".join([*read_history, *result.wrong, ""]) + "\n")
+        sys.stdout.write("\n".join([*report, *result.wrong, ""]) + "\n")
         if chosen.report is not None:
             chosen.report.write_text(json.dumps(results, indent=2))
     return 0 if all(each["passed"] for each in results) else 1

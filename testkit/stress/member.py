@@ -4,8 +4,8 @@
 
 A writer executes one step after the other, a server runs table services, a reader reads. Each
 records its actions in its journal, and runs until its standard input ends. When it is killed and
-restarted, a writer repeats its current step; its application transaction prevents that it is
-applied twice.
+restarted, a writer repeats its current step; its application transaction prevents it from
+being applied twice.
 """
 
 from __future__ import annotations

@@ -15,7 +15,13 @@ from testkit.tablecrash.zombies import Zombies
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m testkit.tablecrash", description=__doc__)
-    parser.add_argument("what", nargs="*", default=["writers", "undoers", "restorers", "zombies"])
+    parser.add_argument(
+        "what",
+        nargs="*",
+        default=["writers", "rollbacks", "restores", "zombies"],
+        help="processes to kill at each request: writers, rollbacks (of incomplete writes), and"
+        " restores (and savepoints); zombies: writers to stop and resume (default: all)",
+    )
     parser.add_argument("--kind", choices=KINDS, help="one type of table only")
     parser.add_argument("--rounds", type=int, default=100, help="number of resumed writers")
     chosen = parser.parse_args(arguments)
@@ -24,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kind in [chosen.kind] if chosen.kind else KINDS:
             if "writers" in chosen.what:
                 harness.kill_writers(kind)
-            if "undoers" in chosen.what:
+            if "rollbacks" in chosen.what:
                 harness.kill_rollbacks(kind)
-            if "restorers" in chosen.what:
-                harness.kill_restorers(kind)
+            if "restores" in chosen.what:
+                harness.kill_restores(kind)
         if "zombies" in chosen.what:
             Zombies(Path(home), harness.report).run(chosen.rounds)
     for line in harness.report.lines():

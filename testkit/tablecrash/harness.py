@@ -66,7 +66,7 @@ class Harness:
         self._run(abandoned, _upsert, Stop(_first_entry))
         self._kill_at_each(f"recover {kind}", abandoned, _recover, scenario.FIRST)
 
-    def kill_restorers(self, kind: str) -> None:
+    def kill_restores(self, kind: str) -> None:
         """Kill rollbacks, restores and savepoint operations at each request."""
         updated = {**scenario.FIRST, **UPDATE}
         kept = self._table(kind)

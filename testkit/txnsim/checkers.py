@@ -1,18 +1,18 @@
-"""Checks at the end of a schedule, on what the witness recorded and what is in the store."""
+"""Checks at the end of a schedule, on the recorded history and the content of the store."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
+from testkit.txnsim.checked_store import PARTITION, CheckedStore, History
 from testkit.txnsim.truth import table_at
-from testkit.txnsim.witness import PARTITION, History, WitnessedStore
 from tidelock.hudi.file_groups import data_file
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER
 from tidelock.hudi.timeline.instant import parse_instant
 
 
-def violations(history: History, store: WitnessedStore) -> Iterator[str]:
+def violations(history: History, store: CheckedStore) -> Iterator[str]:
     """Yield all violated guarantees."""
     yield from history.broken
     yield from answers(history)
@@ -35,7 +35,7 @@ def answers(history: History) -> Iterator[str]:
             yield f"liveness: {record.write} ended without an answer"
 
 
-def _contents(history: History, store: WitnessedStore) -> Iterator[str]:
+def _contents(history: History, store: CheckedStore) -> Iterator[str]:
     """T4, T12, T14: the newest version of each file group has all updates, in ledger order."""
     truth = table_at(history)
     found: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def _contents(history: History, store: WitnessedStore) -> Iterator[str]:
             yield f"T14: {key}: expected {truth.rows.get(key)}, found {found.get(key)}"
 
 
-def _left_over(history: History, store: WitnessedStore) -> Iterator[str]:
+def _left_over(history: History, store: CheckedStore) -> Iterator[str]:
     """T7, T12: everything committed is on the timeline; everything else was rolled back."""
     if missing := set(history.position) - history.published:
         yield f"T7: {min(missing)} is committed, but not published"

@@ -31,7 +31,7 @@ class Lease:
 
 @dataclass(slots=True)
 class LeaseLock:
-    """The lock of one process; implements the provider interface of `tidelock.txn.transactions`."""
+    """The lock of one process, a provider as `tidelock.txn.transaction_manager` uses it."""
 
     lease: Lease
     process: Process

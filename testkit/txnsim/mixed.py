@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from testkit.txnsim.checked_store import PARTITION, WriteRecord
 from testkit.txnsim.plan import KEYS, Kind
 from testkit.txnsim.truth import table_at
-from testkit.txnsim.witness import PARTITION, WriteRecord
 from testkit.txnsim.writer import Content, Writer, Written
 from tidelock.core.errors import TidelockError
 from tidelock.hudi.file_groups import WriteToken, base_name, log_name

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from testkit.txnsim.checked_store import CheckedStore
 from testkit.txnsim.plan import Fault
-from testkit.txnsim.witness import WitnessedStore
 from testkit.txnsim.world import Process
 from tidelock.core.errors import StoreUnreachable, Throttled
 from tidelock.core.outcome import Landed
@@ -34,7 +34,7 @@ class Client:
     def __init__(
         self,
         process: Process,
-        store: WitnessedStore,
+        store: CheckedStore,
         *,
         page: int = 0,
         late_ms: float = _LATE_MS,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from testkit.txnsim.archiver import Archiver
+from testkit.txnsim.checked_store import CheckedStore, History, WriteRecord
 from testkit.txnsim.checkers import violations
 from testkit.txnsim.lease import Lease, LeaseLock
 from testkit.txnsim.mixed import MixedWriter
 from testkit.txnsim.plan import HOUR_MS, OLD_KEYS, Fault, Plan, draw
 from testkit.txnsim.truth import table_at
-from testkit.txnsim.witness import History, WitnessedStore, WriteRecord
 from testkit.txnsim.world import World
 from testkit.txnsim.writer import Writer
 from tidelock.core.errors import TidelockError
@@ -25,7 +25,7 @@ from tidelock.hudi.properties import TableProperties, load_properties
 from tidelock.hudi.snapshot import open_table
 from tidelock.lock.provider import LockProvider
 from tidelock.storage.contract import Create
-from tidelock.txn.transactions import TableLock
+from tidelock.txn.transaction_manager import TableLock
 
 _DISTURBED_MS = 12_000.0
 _LIVENESS_BOUND_MS = 120_000.0
@@ -112,7 +112,7 @@ class Scene:
         self.plan = plan
         self.world = World(plan, rng, trace)
         self.history = History()
-        self.store = WitnessedStore(self.world, self.history)
+        self.store = CheckedStore(self.world, self.history)
         merged = PROPERTIES.replace(b"COPY_ON_WRITE", b"MERGE_ON_READ")
         properties = merged if plan.bucketed else PROPERTIES
         self.store.put(".hoodie/hoodie.properties", properties, Create())

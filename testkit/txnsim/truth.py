@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from testkit.txnsim.checked_store import History
 from testkit.txnsim.plan import Kind
-from testkit.txnsim.witness import History
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from testkit.txnsim.checked_store import PARTITION, CheckedStore, History, WriteRecord
 from testkit.txnsim.network import Client
 from testkit.txnsim.plan import Kind
-from testkit.txnsim.witness import PARTITION, History, WitnessedStore, WriteRecord
 from testkit.txnsim.world import Process, World
 from tidelock.core.errors import OutcomeUnknown, TidelockError
 from tidelock.core.ids import SeededIds
@@ -34,7 +34,7 @@ from tidelock.txn.conflicts import (
 from tidelock.txn.ledger_io import write_checkpoint
 from tidelock.txn.state import LedgerState
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions, Work
+from tidelock.txn.transaction_manager import TransactionManager, Work
 
 BEAT_MS = 1_000
 ROUNDS_MAX = 40
@@ -64,7 +64,7 @@ class Writer(Process):
         self,
         world: World,
         name: str,
-        store: WitnessedStore,
+        store: CheckedStore,
         history: History,
         properties: TableProperties,
         *,
@@ -74,7 +74,7 @@ class Writer(Process):
         super().__init__(world, name, offset_ms=offset_ms)
         self.client = Client(self, store)
         self.history = history
-        self.txns = Transactions(
+        self.txns = TransactionManager(
             self.client,
             {
                 "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",

@@ -19,7 +19,7 @@ from tidelock.hudi.timeline.instant import Action
 from tidelock.hudi.timeline.metadata import OperationType
 from tidelock.services.runner import clustering, compaction
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 TABLE_NAME = "orders<script>window.hacked='table'</script>"
 PARTITION = "<img src=x onerror=window.hacked='partition'>"
@@ -100,7 +100,9 @@ def scene(folder: Path, *, commits: int = 4) -> Iterator[Scene]:
         planned = clustering(table.writer(), {}).schedule()
         assert scheduled is not None
         assert planned is not None
-        transactions = stack.enter_context(Transactions(table._store, OPTIONS, owner="writer-1"))
+        transactions = stack.enter_context(
+            TransactionManager(table._store, OPTIONS, owner="writer-1")
+        )
         running = transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
         dead = _dead_writer(table)
         stack.enter_context(suppress(HoldingLost))  # an operator may have released it
@@ -119,7 +121,7 @@ def commit_in_between(folder: Path, other: tl.Table) -> None:
 
 def _dead_writer(table: tl.Table) -> str:
     """Leave a pending write whose heartbeat is an hour old."""
-    transactions = Transactions(table._store, OPTIONS, owner="writer-2")
+    transactions = TransactionManager(table._store, OPTIONS, owner="writer-2")
     heartbeat = transactions.heartbeat
     transactions.heartbeat = (  # type: ignore[method-assign]
         lambda operation, *, markers: replace(heartbeat(operation, markers=markers), host=HOST)

@@ -21,7 +21,7 @@ from tidelock.core.errors import HoldingLost
 from tidelock.core.telemetry import PROCESS
 from tidelock.lock.alerts import Alert, AlertKind, Alerts
 from tidelock.txn.conflicts import Conflicted
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 OCC = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 
@@ -95,7 +95,7 @@ def test_java_commit_without_a_lock_provider_raises_alert(alerts: list[Alert]) -
     bench.commit_one(txns, "a")
     java_commit(bench, "20990101000000000", "20990101000000001", "b")
     bench.begin(txns)
-    assert kinds(alerts) == [AlertKind.FOREIGN]
+    assert kinds(alerts) == [AlertKind.EXTERNAL_UNLOCKED]
     assert "uses no lock" in alerts[0].message
 
 
@@ -115,7 +115,7 @@ def test_java_commit_while_we_hold_the_lock_raises_alert(
     java_commit(bench, format_time(bench.clock.now().wall_epoch_ms - 20_000), done, "b")
     bench.begin(txns).rollback()
     txns.close()
-    assert kinds(alerts) == [AlertKind.FOREIGN] * fired
+    assert kinds(alerts) == [AlertKind.EXTERNAL_UNLOCKED] * fired
 
 
 def test_stale_heartbeat_raises_alert(alerts: list[Alert]) -> None:
@@ -194,6 +194,6 @@ def test_failing_callback_does_not_affect_other_callbacks(alerts: list[Alert]) -
 
 def test_alert_settings_reach_transactions(tmp_path: Path) -> None:
     with create_table(tmp_path / "t") as table:
-        txns = Transactions(table._store, {"tidelock.alerts.webhook.url": "http://hook"})
+        txns = TransactionManager(table._store, {"tidelock.alerts.webhook.url": "http://hook"})
         assert txns.telemetry.alerts.webhook == "http://hook"
         txns.close()

@@ -98,7 +98,7 @@ def test_client_that_is_up_to_date_receives_no_update(client: Client) -> None:
 
 
 def test_writer_waiting_for_the_lock_is_shown_until_it_acquires_it(watch: TableWatch) -> None:
-    from tidelock.txn.transactions import Transactions
+    from tidelock.txn.transaction_manager import TransactionManager
 
     provider = "tidelock.lock.providers.storage.StorageLockProvider"
 
@@ -109,7 +109,7 @@ def test_writer_waiting_for_the_lock_is_shown_until_it_acquires_it(watch: TableW
     def shown() -> Any:
         return page(watch)["lock"]["waiting"]
 
-    with Transactions(watch.store, {"hoodie.write.lock.provider": provider}) as waiting:
+    with TransactionManager(watch.store, {"hoodie.write.lock.provider": provider}) as waiting:
         taker = Thread(target=take)
         with tl.lock(watch.store.uri):
             taker.start()
@@ -148,9 +148,9 @@ def test_update_contains_only_changes(watch: TableWatch) -> None:
 
 def test_rolled_back_write_stays_on_the_page(watch: TableWatch) -> None:
     from tidelock.hudi.timeline.instant import Action
-    from tidelock.txn.transactions import Transactions
+    from tidelock.txn.transaction_manager import TransactionManager
 
-    with Transactions(watch.store, OPTIONS) as transactions:
+    with TransactionManager(watch.store, OPTIONS) as transactions:
         begun = transactions.begin(Action.DELTA_COMMIT, "UPSERT")
         first = page(watch)
         assert [w["instant"] for w in first["writers"]] == [begun.instant]

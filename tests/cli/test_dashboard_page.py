@@ -126,7 +126,7 @@ def test_committed_instant_lists_its_written_files(page: Page, url: str) -> None
 def test_services_view_shows_what_plans_block(page: Page, url: str, busy_table: Scene) -> None:
     open_view(page, url, "services")
     assert_shows(
-        page, "main", busy_table.clustering, busy_table.compaction, "anybody may execute it"
+        page, "main", busy_table.clustering, busy_table.compaction, "can be executed by any process"
     )
     assert_shows(page, "main", "excluded from other plans", PARTITION, "No waiting writers.")
     assert_shows(page, "main", "Sign in with a token")

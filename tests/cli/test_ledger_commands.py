@@ -20,7 +20,7 @@ from tidelock.txn.checkpoint import CHECKPOINT_KEY, Checkpoint, encode
 from tidelock.txn.conflicts import Conflicted
 from tidelock.txn.entries import entry_key
 from tidelock.txn.state import LedgerState, PersistentSet
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 from tidelock.txn.writers import entries
 
 
@@ -29,7 +29,10 @@ def folder(tmp_path: Path) -> Path:
     """Return a table with a commit, a conflicted write, and a running write."""
     store = LocalStore(tmp_path, fsync=False)
     create_properties(store, new_properties("t", record_keys=["id"]), policy=ReadbackPolicy())
-    with Transactions(store, owner="one") as one, Transactions(store, owner="two") as two:
+    with (
+        TransactionManager(store, owner="one") as one,
+        TransactionManager(store, owner="two") as two,
+    ):
         first, second, third = (
             txns.begin(Action.COMMIT, OperationType.UPSERT, markers=False)
             for txns in (one, two, two)
@@ -114,7 +117,7 @@ def test_conflicts_are_listed(tidelock: Program, folder: Path) -> None:
 
 
 def test_rebased_conflict_is_shown_with_its_commit(tidelock: Program, folder: Path) -> None:
-    with Transactions(LocalStore(folder), owner="two") as two:
+    with TransactionManager(LocalStore(folder), owner="two") as two:
         again = two.begin(Action.COMMIT, OperationType.UPSERT, markers=False, rebased=1)
         again.commit(draft(touched=("a",)))
     conflict = facts(tidelock("ledger", "conflicts", str(folder), "--json"))["conflicts"][0]

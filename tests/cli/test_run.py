@@ -133,14 +133,14 @@ def _steal_soon(table: Path, ready: Path) -> threading.Thread:
 
 def _run(table: Path, script: str, *, kill_after_s: float) -> int:
     lock = Lock(LocalStore(table), SHORT)
-    thief = _steal_soon(table, table / "ready")
+    new_holder = _steal_soon(table, table / "ready")
     with Stopping() as stopping:
         lock.acquire()
         stopping.record_only()
         command = ["sh", "-c", script, "sh", str(table)]
         output = Output(as_json=False, to_stderr=True)
         code = run_under(lock, command, stopping, output, SystemClock(), kill_after_s=kill_after_s)
-    thief.join()
+    new_holder.join()
     lock.close()
     return code
 

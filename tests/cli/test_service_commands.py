@@ -69,7 +69,7 @@ def test_compaction_is_scheduled_shown_and_executed(tidelock: Program, folder: P
         False,
     )
     assert len(waiting["groups"]) == 1
-    assert "anybody may execute it" in tidelock("services", str(folder)).out
+    assert "can be executed by any process" in tidelock("services", str(folder)).out
     done = facts(tidelock("compact", str(folder), "execute", "--instant", scheduled, "--json"))
     assert [each["instant"] for each in done["executed"]] == [scheduled]
     assert facts(tidelock("services", str(folder), "--json"))["services"] == []

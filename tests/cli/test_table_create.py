@@ -14,7 +14,7 @@ from tests.cli.program import Program
 from tests.cli.valid_table import valid_table
 from tests.unit.hudi.table_builder import base
 from tidelock.core.errors import InvalidInput
-from tidelock.operations.column_types import parse_columns
+from tidelock.operations.column_ddl import parse_columns
 
 COLUMNS = "id long, ts timestamp, day date"
 

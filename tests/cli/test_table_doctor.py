@@ -28,7 +28,7 @@ from tidelock.txn.footprint import CommitKind, Footprint
 from tidelock.txn.heartbeats import Heartbeat, HeartbeatStatus
 from tidelock.txn.queueing import WAITING_FOLDER, LockWaiter
 from tidelock.txn.state import LedgerState
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 STORAGE = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
 OCC = "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -57,7 +57,7 @@ def age(path: Path) -> None:
 
 def abandoned_write(table: tl.Table) -> str:
     """Begin a write whose heartbeat has stopped."""
-    with Transactions(table._store, OPTIONS) as transactions:
+    with TransactionManager(table._store, OPTIONS) as transactions:
         instant = transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT).instant
     age(folder(table) / ".hoodie/.heartbeat" / instant)
     return instant
@@ -151,7 +151,7 @@ def test_dead_writer_is_reported_and_rolled_back(tidelock: Program, table: tl.Ta
 
 def test_fix_leaves_active_writers_alone(tidelock: Program, table: tl.Table) -> None:
     dead = abandoned_write(table)
-    with Transactions(table._store, OPTIONS) as transactions:
+    with TransactionManager(table._store, OPTIONS) as transactions:
         running = transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
         fixed = tidelock("doctor", table.uri, "--json", "--fix").facts["fixed"]
         assert f"rolled back {dead}" in fixed
@@ -191,7 +191,7 @@ def test_old_plan_shows_what_it_blocks_and_who_can_execute_it(
 def test_files_of_a_rolled_back_write_are_orphans_and_deleted(
     tidelock: Program, table: tl.Table
 ) -> None:
-    with Transactions(table._store, OPTIONS) as transactions:
+    with TransactionManager(table._store, OPTIONS) as transactions:
         undone = transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
         undone.rollback()
     late = folder(table) / f"d/late-0_0-1-1_{undone.instant}.parquet"
@@ -364,7 +364,7 @@ def test_lock_waiters_are_reported_with_the_holder(tidelock: Program, table: tl.
     settings = {**OPTIONS, "hoodie.write.lock.provider": STORAGE}
     waits_for(table, "ben", 42, waited_ms=36_000_000)
     waits_for(table, "cleo", 43, waited_ms=2_000)
-    with Transactions(table._store, settings, owner="ada") as transactions:
+    with TransactionManager(table._store, settings, owner="ada") as transactions:
         transactions.begin(Action.DELTA_COMMIT, OperationType.UPSERT)
         with tl.lock(table.uri) as held:
             ended = tidelock("doctor", table.uri, "--json")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.proxy import TcpGate
+from testkit.proxy import TcpProxy
 from tests.contract.stores import StoreLocation, local_location, memory_location, s3_location
 from tests.unit.doubles import ScriptedStore, landing
 from tidelock.core.ids import SystemIds
@@ -47,7 +47,7 @@ class Backend:
     drop_reply: Callable[[], None] | None = None
     """Let the next grant succeed and drop its reply."""
 
-    gate: TcpGate | None = None
+    proxy: TcpProxy | None = None
     """The proxy in front of the server, which can be closed."""
 
     grant_marker: bytes = b""
@@ -68,8 +68,8 @@ class Backend:
         if self.drop_reply is not None:
             self.drop_reply()
         else:
-            assert self.gate is not None
-            self.gate.lose_reply_to(self.grant_marker)
+            assert self.proxy is not None
+            self.proxy.lose_reply_to(self.grant_marker)
 
     def provider(self) -> LockProvider:
         """Open another client of the resource; the suite closes it."""
@@ -87,7 +87,7 @@ def storage_backend(location: StoreLocation) -> Backend:
         return StorageLockProvider.over(Lock(scripted[-1], LEASE, probe=False))
 
     def steal() -> None:
-        record = LockRecord(expired=False, valid_until_epoch_ms=2**42, owner="a robber")
+        record = LockRecord(expired=False, valid_until_epoch_ms=2**42, owner="another owner")
         outside.put(LOCK_KEY, encode(record), Overwrite())
 
     def drop_reply() -> None:
@@ -114,7 +114,8 @@ def state_backend(location: StoreLocation) -> Backend:
     def steal() -> None:
         for _ in range(20):
             if isinstance(
-                outside.write(RecordEntry("a robber", 60_000, 1_000), outside.read()), RecordEntry
+                outside.write(RecordEntry("another owner", 60_000, 1_000), outside.read()),
+                RecordEntry,
             ):
                 return
         raise AssertionError("the value could not be overwritten")
@@ -144,9 +145,9 @@ def inprocess_backend() -> Backend:
     name = uuid.uuid4().hex
 
     def steal() -> None:
-        thief = InProcessBackend(name)
-        assert thief.force_release()
-        assert isinstance(thief.try_acquire(Attempt("a robber")), BackendAcquired)
+        other = InProcessBackend(name)
+        assert other.force_release()
+        assert isinstance(other.try_acquire(Attempt("another owner")), BackendAcquired)
 
     return Backend(
         open=lambda: LeasedProvider(InProcessBackend(name), polling=POLLING),

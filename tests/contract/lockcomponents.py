@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testkit.lockserver import HOST, ServiceProcess
-from testkit.proxy import TcpGate
+from testkit.proxy import TcpProxy
 from testkit.servers import KubernetesServer, RunningServer, S3Server
 from tests.contract.lockbackends import POLLING, TERMS, Backend
 from tests.contract.stores import BUCKET, s3_settings
@@ -125,23 +125,23 @@ COMPONENTS: Mapping[str, Make] = {
 def service_backend(request: pytest.FixtureRequest) -> Backend:
     """Return a lock of a lock service, through its client."""
     service: ServiceProcess = request.getfixturevalue("lock_service")
-    gate = TcpGate(HOST, service.http_port)
-    request.addfinalizer(gate.stop)
+    proxy = TcpProxy(HOST, service.http_port)
+    request.addfinalizer(proxy.stop)
     resource = uuid.uuid4().hex
     outside = Http(service.url)
     request.addfinalizer(outside.close)
 
     def open_client() -> LockProvider:
-        address = ServiceAddress(f"http://{HOST}:{gate.port}")
+        address = ServiceAddress(f"http://{HOST}:{proxy.port}")
         backend = ServiceBackend(address, resource, TERMS)
         return LeasedProvider(backend, polling=POLLING)
 
     def steal() -> None:
         assert outside("DELETE", f"/v1.0-alpha2/lock/{resource}", {"force": True}).status == 204
-        assert outside.lock(resource, immediate=True, owner="a robber").status == 200
+        assert outside.lock(resource, immediate=True, owner="another owner").status == 200
 
     return Backend(
-        open=open_client, free_after_ms=1_000, steal=steal, gate=gate, grant_marker=b'"immediate"'
+        open=open_client, free_after_ms=1_000, steal=steal, proxy=proxy, grant_marker=b'"immediate"'
     )
 
 

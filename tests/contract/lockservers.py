@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from testkit.proxy import TcpGate
+from testkit.proxy import TcpProxy
 from testkit.servers import KubernetesServer, RunningServer
 from testkit.servers.hive import TXN_TIMEOUT_S
 from testkit.servers.lease_api import LeaseApi, lease_api
@@ -47,10 +47,10 @@ def dynamo_settings(endpoint: str) -> dict[str, object]:
     }
 
 
-def _gated(request: pytest.FixtureRequest, server: RunningServer) -> TcpGate:
-    gate = TcpGate(server.host, server.port)
-    request.addfinalizer(gate.stop)
-    return gate
+def _proxied(request: pytest.FixtureRequest, server: RunningServer) -> TcpProxy:
+    proxy = TcpProxy(server.host, server.port)
+    request.addfinalizer(proxy.stop)
+    return proxy
 
 
 def redis_backend(request: pytest.FixtureRequest) -> Backend:
@@ -58,23 +58,23 @@ def redis_backend(request: pytest.FixtureRequest) -> Backend:
     import redis
 
     server: RunningServer = request.getfixturevalue("redis_server")
-    gate = _gated(request, server)
+    proxy = _proxied(request, server)
     key = f"lock||{uuid.uuid4().hex}"
     outside = redis.Redis(host=server.host, port=server.port)
     request.addfinalizer(outside.close)
 
     def steal() -> None:
-        outside.set(key, "a robber", px=60_000)
+        outside.set(key, "another owner", px=60_000)
 
     def open_redis() -> LockProvider:
-        url = f"redis://127.0.0.1:{gate.port}/0"
+        url = f"redis://127.0.0.1:{proxy.port}/0"
         return LeasedProvider(RedisBackend(url, key, TERMS), polling=POLLING)
 
     return Backend(
         open=open_redis,
         free_after_ms=1_000,
         steal=steal,
-        gate=gate,
+        proxy=proxy,
         grant_marker=b"'INCR'",
     )
 
@@ -82,7 +82,7 @@ def redis_backend(request: pytest.FixtureRequest) -> Backend:
 def etcd_backend(request: pytest.FixtureRequest) -> Backend:
     """Return an etcd lock name."""
     server: RunningServer = request.getfixturevalue("etcd_server")
-    gate = _gated(request, server)
+    proxy = _proxied(request, server)
     name = f"contract/{uuid.uuid4().hex}"
     outside = JsonService(server.endpoint, clock=SystemClock(), timeout_ms=5_000)
     request.addfinalizer(outside.close)
@@ -90,7 +90,7 @@ def etcd_backend(request: pytest.FixtureRequest) -> Backend:
 
     def open_etcd() -> LockProvider:
         backend = EtcdBackend(
-            f"http://127.0.0.1:{gate.port}", name, LeaseTerms(ETCD_TTL_MS_MIN, 150)
+            f"http://127.0.0.1:{proxy.port}", name, LeaseTerms(ETCD_TTL_MS_MIN, 150)
         )
         return LeasedProvider(backend, polling=POLLING)
 
@@ -109,7 +109,7 @@ def etcd_backend(request: pytest.FixtureRequest) -> Backend:
         open=open_etcd,
         free_after_ms=ETCD_TTL_MS_MIN + 1_000,
         steal=steal,
-        gate=gate,
+        proxy=proxy,
         grant_marker=b"request_put",
     )
 
@@ -119,12 +119,12 @@ def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
     from kazoo.client import KazooClient
 
     server: RunningServer = request.getfixturevalue("zookeeper_server")
-    gate = _gated(request, server)
+    proxy = _proxied(request, server)
     path = f"/contract/{uuid.uuid4().hex}"
 
     def open_zookeeper() -> LockProvider:
         backend = ZookeeperBackend(
-            f"127.0.0.1:{gate.port}",
+            f"127.0.0.1:{proxy.port}",
             path,
             session_ms=1_500,
             connect_ms=2_000,
@@ -146,7 +146,7 @@ def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
         # The server checks for expired sessions once per tick of half a second.
         free_after_ms=1_500 + 1_000,
         steal=steal,
-        gate=gate,
+        proxy=proxy,
         grant_marker=b"-lock-",
     )
 
@@ -154,7 +154,7 @@ def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
 def hive_backend(request: pytest.FixtureRequest) -> Backend:
     """Return a metastore table; it need not exist."""
     server: RunningServer = request.getfixturevalue("hive_server")
-    gate = _gated(request, server)
+    proxy = _proxied(request, server)
     table = f"t{uuid.uuid4().hex}"
 
     def open_at(port: int) -> HiveBackend:
@@ -162,17 +162,17 @@ def hive_backend(request: pytest.FixtureRequest) -> Backend:
         return HiveBackend([("127.0.0.1", port)], "contract", table, terms)
 
     def steal() -> None:
-        thief = open_at(server.port)
-        assert thief.force_release()
-        assert isinstance(thief.try_acquire(Attempt("a robber")), BackendAcquired)
-        thief.close()
+        other = open_at(server.port)
+        assert other.force_release()
+        assert isinstance(other.try_acquire(Attempt("another owner")), BackendAcquired)
+        other.close()
 
     return Backend(
-        open=lambda: LeasedProvider(open_at(gate.port), polling=POLLING),
+        open=lambda: LeasedProvider(open_at(proxy.port), polling=POLLING),
         # The metastore's reaper runs every second.
         free_after_ms=TXN_TIMEOUT_S * 1_000 + 1_500,
         steal=steal,
-        gate=gate,
+        proxy=proxy,
         grant_marker=b"\x00\x00\x00\x04lock",
         cycles=20,
     )
@@ -181,7 +181,7 @@ def hive_backend(request: pytest.FixtureRequest) -> Backend:
 def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
     """Return a DynamoDB item."""
     server: RunningServer = request.getfixturevalue("dynamodb_server")
-    gate = _gated(request, server)
+    proxy = _proxied(request, server)
     key = uuid.uuid4().hex
 
     def register(endpoint: str) -> DynamoRegister:
@@ -189,12 +189,12 @@ def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
         return DynamoRegister(table, key, SystemIds())
 
     def open_dynamodb() -> LockProvider:
-        behind = register(f"http://127.0.0.1:{gate.port}")
+        behind = register(f"http://127.0.0.1:{proxy.port}")
         return LeasedProvider(VersionedBackend(behind, TERMS), polling=POLLING)
 
     def steal() -> None:
         outside = register(server.endpoint)
-        _overwrite(outside, RecordEntry("a robber", 60_000))
+        _overwrite(outside, RecordEntry("another owner", 60_000))
         outside.close()
 
     return Backend(
@@ -202,7 +202,7 @@ def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
         # A late client has to watch the item for a whole lease.
         free_after_ms=1_000 + 500 + 200,
         steal=steal,
-        gate=gate,
+        proxy=proxy,
         grant_marker=b".PutItem",
         cycles=50,
     )
@@ -219,7 +219,7 @@ def _overwrite(register: Any, entry: RecordEntry) -> None:
 def _lease_backend(
     origin: str,
     *,
-    gate: TcpGate | None = None,
+    proxy: TcpProxy | None = None,
     ca_file: str | None = None,
     token_file: Path | None = None,
 ) -> Backend:
@@ -232,20 +232,20 @@ def _lease_backend(
 
     def open_lease() -> LockProvider:
         at = origin
-        if gate is not None:
-            at = f"{origin.partition('://')[0]}://127.0.0.1:{gate.port}"
+        if proxy is not None:
+            at = f"{origin.partition('://')[0]}://127.0.0.1:{proxy.port}"
         return LeasedProvider(VersionedBackend(register(at), TERMS), polling=POLLING)
 
     def steal() -> None:
         outside = register(origin)
-        _overwrite(outside, RecordEntry("a robber", 60_000, token=1_000))
+        _overwrite(outside, RecordEntry("another owner", 60_000, token=1_000))
         outside.close()
 
     return Backend(
         open=open_lease,
         free_after_ms=1_000 + 500 + 200,
         steal=steal,
-        gate=gate,
+        proxy=proxy,
         # TLS hides the requests from the proxy; it can only cut connections.
         grant_marker=b"acquireTime" if origin.startswith("http:") else b"",
         cycles=50,
@@ -256,10 +256,10 @@ def kubernetes_backend(request: pytest.FixtureRequest) -> Backend:
     """Return a Lease of a real API server."""
     server: KubernetesServer = request.getfixturevalue("kubernetes_server")
     port = int(server.endpoint.rpartition(":")[2])
-    gate = TcpGate("127.0.0.1", port)
-    request.addfinalizer(gate.stop)
+    proxy = TcpProxy("127.0.0.1", port)
+    request.addfinalizer(proxy.stop)
     return _lease_backend(
-        server.endpoint, gate=gate, ca_file=str(server.ca_file), token_file=server.token_file
+        server.endpoint, proxy=proxy, ca_file=str(server.ca_file), token_file=server.token_file
     )
 
 
@@ -268,9 +268,9 @@ def lease_api_backend(request: pytest.FixtureRequest) -> Backend:
     context = lease_api()
     server: LeaseApi = context.__enter__()
     request.addfinalizer(lambda: context.__exit__(None, None, None))
-    gate = TcpGate("127.0.0.1", server.server_address[1])
-    request.addfinalizer(gate.stop)
-    return _lease_backend(server.endpoint, gate=gate)
+    proxy = TcpProxy("127.0.0.1", server.server_address[1])
+    request.addfinalizer(proxy.stop)
+    return _lease_backend(server.endpoint, proxy=proxy)
 
 
 SERVED: Mapping[str, Callable[[pytest.FixtureRequest], Backend]] = {

@@ -150,7 +150,7 @@ def test_stolen_lock_is_lost_and_its_owner_notified(backend: Backend) -> None:
         holder.check()
     with pytest.raises((HoldingLost, OutcomeUnknown)):
         holder.unlock()
-    assert not backend.provider().try_lock(0)  # the thief's holding is left alone (P26)
+    assert not backend.provider().try_lock(0)  # the new holding is left alone (P26)
     assert len(notices) == 1
 
 
@@ -221,16 +221,16 @@ def test_grant_with_a_lost_reply_is_reported_correctly_and_does_not_leak(backend
     if got:
         provider.unlock()
     assert backend.provider().try_lock(SLACK_MS)
-    if backend.gate is not None:
-        assert backend.gate.lost == 1
+    if backend.proxy is not None:
+        assert backend.proxy.lost == 1
 
 
 def test_holding_survives_a_broken_connection(backend: Backend) -> None:
-    if backend.gate is None:
+    if backend.proxy is None:
         pytest.skip("this backend has no connection")
     holder, other = backend.provider(), backend.provider()
     assert holder.try_lock(0)
-    backend.gate.cut()
+    backend.proxy.cut()
     until = time.monotonic() + backend.free_after_ms / 1000 + 0.3
     while time.monotonic() < until:
         assert state_of(holder) in (Standing.HELD, Standing.UNSURE)
@@ -242,18 +242,18 @@ def test_holding_survives_a_broken_connection(backend: Backend) -> None:
 
 
 def test_unreachable_server_ends_the_holding_and_grants_nothing(backend: Backend) -> None:
-    if backend.gate is None:
+    if backend.proxy is None:
         pytest.skip("this backend has no connection")
     holder, other = backend.provider(), backend.provider()
     notices: list[str] = []
     assert holder.try_lock(0)
     holder.on_lost(notices.append)
-    backend.gate.shut()
+    backend.proxy.shut()
     # L3: lost by its own clock, before the server would grant the lock to anyone else.
     assert eventually(lambda: state_of(holder) is Standing.LOST, within_ms=backend.free_after_ms)
     assert eventually(lambda: len(notices) == 1)
     assert not other.try_lock(100)
-    backend.gate.open()
+    backend.proxy.open()
     assert other.try_lock(backend.free_after_ms + SLACK_MS)
     assert state_of(other) is Standing.HELD
 

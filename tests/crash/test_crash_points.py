@@ -51,7 +51,7 @@ def crash(*arguments: str) -> tuple[int, int, str]:
 
 
 def test_kill_before_or_after_any_request_is_survived() -> None:
-    points, problems, output = crash("effects")
+    points, problems, output = crash("requests")
     assert problems == 0, output
     assert points >= EFFECTS_MIN
 

@@ -59,14 +59,14 @@ def test_writer_killed_at_any_request_is_atomic(kind: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_rollback_killed_at_any_request_is_finished_by_others(kind: str) -> None:
-    points, problems, output = crash("undoers", "--kind", kind)
+    points, problems, output = crash("rollbacks", "--kind", kind)
     assert problems == 0, output
     assert points >= UNDOER_POINTS_MIN
 
 
 @pytest.mark.timeout(600)
 def test_acknowledged_commits_and_rollbacks_survive_a_kill_at_any_request() -> None:
-    points, problems, output = crash("restorers", "--kind", "MERGE_ON_READ")
+    points, problems, output = crash("restores", "--kind", "MERGE_ON_READ")
     assert problems == 0, output
     assert points >= RESTORER_POINTS_MIN
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from testkit.lockserver import ServiceProcess
-from testkit.proxy import TcpGate
+from testkit.proxy import TcpProxy
 from testkit.servers import RunningServer
 from testkit.servers.etcd import etcd
 from testkit.servers.redis import redis
@@ -117,23 +117,23 @@ def test_waiter_keeps_its_queue_position_through_a_short_outage_and_health_recov
     tmp_path: Path,
 ) -> None:
     with redis() as server:
-        gate = TcpGate(server.host, server.port)
-        metadata = {"redisHost": f"127.0.0.1:{gate.port}"}
+        proxy = TcpProxy(server.host, server.port)
+        metadata = {"redisHost": f"127.0.0.1:{proxy.port}"}
         with _serving("lock.redis", metadata, tmp_path) as service:
             http = Http(service.url)
-            gate.shut()
+            proxy.shut()
             ready = "/v1.0/healthz/outbound"
             eventually(lambda: http("GET", ready).status == 500)
             with http.stream("patient", wait="120s") as stream:
                 eventually(lambda: http.status("patient")["waiters"] == 1)
-                gate.open()
+                proxy.open()
                 line = stream.next()
                 assert line is not None
                 assert line["type"] == "lock-acquired", line
             eventually(lambda: http("GET", ready).status == 204)
             assert "answers again" in (tmp_path / "serve.log").read_text()
             http.close()
-        gate.stop()
+        proxy.stop()
 
 
 def test_waiter_without_a_limit_is_notified_of_a_long_outage(tmp_path: Path) -> None:

@@ -263,19 +263,19 @@ def test_status_after_forwarding_hides_a_successful_write(
 def test_delayed_request_arrives_after_its_client_gave_up(
     origin: Origin, proxy: FaultProxy
 ) -> None:
-    gate = threading.Event()
-    proxy.inject(Delay(GIVE_UP_MS, until=gate))
+    event = threading.Event()
+    proxy.inject(Delay(GIVE_UP_MS, until=event))
     impatient = connect(proxy, timeout_s=0.05)
     with pytest.raises(TimeoutError):
         call(impatient, "PUT", "/k", b"late")
     impatient.close()
     assert origin.objects == {}
-    gate.set()
+    event.set()
     proxy.wait_for(lambda records: records[0].upstream_status == 201)
     assert origin.objects == {"/k": b"late"}
 
 
-def test_delay_without_a_gate_ends_by_itself(
+def test_delay_without_an_event_ends_by_itself(
     proxy: FaultProxy, client: http.client.HTTPConnection
 ) -> None:
     proxy.inject(Delay(5))
@@ -295,14 +295,14 @@ def test_stall_holds_the_client_and_then_closes(
     assert proxy.records()[0].forwarded is forward_first
 
 
-def test_stalled_reply_arrives_when_the_gate_opens(origin: Origin, proxy: FaultProxy) -> None:
-    gate = threading.Event()
-    proxy.inject(Stall(GIVE_UP_MS, forward_first=True, then_reply=True, until=gate))
+def test_stalled_reply_arrives_when_the_event_is_set(origin: Origin, proxy: FaultProxy) -> None:
+    event = threading.Event()
+    proxy.inject(Stall(GIVE_UP_MS, forward_first=True, then_reply=True, until=event))
     client = connect(proxy)
     client.request("PUT", "/k", body=b"v")
     proxy.wait_for(lambda records: bool(records) and records[0].upstream_status == 201)
     assert origin.objects == {"/k": b"v"}
-    gate.set()
+    event.set()
     assert client.getresponse().status == 201
     client.close()
 

@@ -117,7 +117,7 @@ def test_java_executes_our_plan(shared: Shared, service: str) -> None:
 def test_we_execute_a_plan_of_java(shared: Shared, service: str) -> None:
     planned = shared.java_planned(service)
     (shown,) = pending_services(open_store(shared.uri))
-    assert (shown.instant, shown.scheduled_by) == (planned, "a writer without a ledger")
+    assert (shown.instant, shown.scheduled_by) == (planned, "an external writer")
     ran = SERVICES[service](shared.table.writer(), OPTIONS).execute_pending()
     assert [each.instant for each in ran.executed] == [planned]
     assert planned in shared.state().committed

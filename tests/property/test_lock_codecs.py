@@ -200,22 +200,22 @@ instants = st.integers(0, 10**13)
 
 @MANY
 @given(leases(), st.data(), instants, instants)
-def test_holder_ends_before_any_taker_within_the_drift_may_start(
+def test_holder_ends_before_any_contender_within_the_drift_may_start(
     lease: Lease, data: st.DataObject, sent_ms: int, boot_ms: int
 ) -> None:
     # One real time; each of the two wall clocks is off by at most half the drift.
     half = lease.drift_ms // 2
     holder_off = data.draw(st.integers(-half, half))
-    taker_off = data.draw(st.integers(-half, half))
+    contender_off = data.draw(st.integers(-half, half))
     epoch = 10**12
     sent = Now(boot_ms, epoch + sent_ms + holder_off)
     record = LockRecord(
         expired=False, valid_until_epoch_ms=lease.valid_until_epoch_ms(sent), owner="holder"
     )
     ends_ms = sent_ms + lease.deadline_monotonic_ms(sent) - boot_ms
-    first_ms = lease.dead_after_epoch_ms(record) + 1 - epoch - taker_off
-    assert not lease.is_dead(record, Now(0, epoch + first_ms - 1 + taker_off))
-    assert lease.is_dead(record, Now(0, epoch + first_ms + taker_off))
+    first_ms = lease.dead_after_epoch_ms(record) + 1 - epoch - contender_off
+    assert not lease.is_dead(record, Now(0, epoch + first_ms - 1 + contender_off))
+    assert lease.is_dead(record, Now(0, epoch + first_ms + contender_off))
     assert first_ms - ends_ms > lease.margin_ms + lease.grace_ms
 
 

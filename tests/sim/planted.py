@@ -104,7 +104,7 @@ def a_waiter_sleeps_for_a_minute(patch: Patch) -> None:
     patch.setattr(WaitHistory, "pause_ms", lambda *_: 60_000.0)
 
 
-# --- keeping --------------------------------------------------------------------------------------
+# --- renewing -------------------------------------------------------------------------------------
 
 
 def a_refused_renewal_is_not_read_back(patch: Patch) -> None:

@@ -43,12 +43,12 @@ _SOMEBODY_ELSE = re.compile(
 )
 
 
-def nothing_is_left_for_later(project: Project) -> Iterator[Finding]:
+def no_unfinished_work_is_marked(project: Project) -> Iterator[Finding]:
     """Unfinished work is not marked in the code; limits are listed in the README."""
-    yield from _matches(project, _UNFINISHED, "finish it, or say in the README what is not there")
+    yield from _matches(project, _UNFINISHED, "finish it, or list it as a limit in the README")
 
 
-def no_place_of_one_machine(project: Project) -> Iterator[Finding]:
+def no_local_paths(project: Project) -> Iterator[Finding]:
     """No paths of a developer's machine."""
     yield from _matches(project, _PLACES, "a path of one machine: use a relative one")
 
@@ -56,11 +56,11 @@ def no_place_of_one_machine(project: Project) -> Iterator[Finding]:
 def no_registry_is_named(project: Project) -> Iterator[Finding]:
     """No package registries: the source of packages is the reader's configuration."""
     yield from _matches(
-        project, _REGISTRIES, "a registry's host: let the tool's own configuration say"
+        project, _REGISTRIES, "a registry's host: leave it to the configuration of the tool"
     )
 
 
-def the_project_speaks_of_itself(project: Project) -> Iterator[Finding]:
+def no_ticket_references(project: Project) -> Iterator[Finding]:
     """No ticket numbers or references to requests: the reader does not know them."""
     yield from _matches(project, _SOMEBODY_ELSE, "say why in the project's own words")
 

@@ -211,7 +211,7 @@ def an_overwrite_ignores_later_commits(patch: Patch) -> None:
 
 
 def a_replaced_file_group_may_be_written_to(patch: Patch) -> None:
-    without_rule(patch, conflicts.gone_groups)
+    without_rule(patch, conflicts.replaced_groups)
 
 
 def one_bucket_may_be_created_twice(patch: Patch) -> None:

@@ -17,7 +17,7 @@ from tidelock.services import clean, plans
 from tidelock.services import clean as clean_plan
 from tidelock.services.clean import RetainedFiles
 from tidelock.txn import commit as committing
-from tidelock.txn import ledger_io, recovery, state, transaction, transactions
+from tidelock.txn import ledger_io, recovery, state, transaction, transaction_manager
 from tidelock.txn import plans as planning
 from tidelock.txn import plans as rollback_plans
 from tidelock.txn.commit import ConflictChecker
@@ -94,7 +94,7 @@ def a_write_may_be_rolled_back_twice(patch: Patch) -> None:
 
 
 def a_clean_rolls_back_permanent_plans(patch: Patch) -> None:
-    true = transactions.Transactions.recover
+    true = transaction_manager.TransactionManager.recover
 
     def recover(txns: Any, **options: Any) -> Any:
         done = true(txns, **options)
@@ -103,7 +103,7 @@ def a_clean_rolls_back_permanent_plans(patch: Patch) -> None:
                 txns.remove_plan(plan.instant, delay_ms=0, forced=True)
         return done
 
-    patch.setattr(transactions.Transactions, "recover", recover)
+    patch.setattr(transaction_manager.TransactionManager, "recover", recover)
 
 
 def a_removable_plan_is_claimed_twice(patch: Patch) -> None:
@@ -114,7 +114,7 @@ def a_removable_plan_is_claimed_twice(patch: Patch) -> None:
         permanent = replace(view, state=replace(view.state, plans=plans))
         return (yield from true(permanent, instant, *values, **options))
 
-    patch.setattr(transactions, "claim", claim)
+    patch.setattr(transaction_manager, "claim", claim)
 
 
 def a_zombie_deletes_its_successors_heartbeat(patch: Patch) -> None:
@@ -135,7 +135,7 @@ def a_reserved_name_of_another_is_deleted(patch: Patch) -> None:
     def give_back(time: str, _nonce: str) -> Steps[None]:
         yield Delete(heartbeat_key(time))
 
-    for module in (ledger_io, transactions, rollback_plans):
+    for module in (ledger_io, transaction_manager, rollback_plans):
         patch.setattr(module, "release_time", give_back)
 
 
@@ -198,7 +198,7 @@ def files_of_a_dead_attempt_remain(patch: Patch) -> None:
 
 
 def a_conflicted_compaction_stays_pending(patch: Patch) -> None:
-    patch.setattr(transactions.Transactions, "remove_plan", lambda *_, **__: "left")
+    patch.setattr(transaction_manager.TransactionManager, "remove_plan", lambda *_, **__: "left")
 
 
 def a_java_plan_is_not_compared_with_the_table(patch: Patch) -> None:

@@ -1,1 +1,1 @@
-"""The command line: `tidelock lock …` and `tidelock demo`, a module for each command."""
+"""The command line `tidelock`: a module for each command or group of related commands."""

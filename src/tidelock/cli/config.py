@@ -13,7 +13,7 @@ from tidelock.cli.options import option
 from tidelock.cli.output import Output, columns, facts
 from tidelock.core import config as catalogue
 from tidelock.core.errors import ConfigInvalid
-from tidelock.core.hudikeys import HudiKey, KeySupport, hudi_keys
+from tidelock.core.unsupported_keys import HudiKey, KeySupport, hudi_keys
 
 DECLARING_MODULES: Final = (
     "tidelock.lock.alerts",
@@ -63,7 +63,7 @@ def config(
     load_catalogue()
     output = Output(as_json=as_json)
     if key is not None and section is not None:
-        raise ConfigInvalid("KEY and --section exclude each other", hint="give one of them")
+        raise ConfigInvalid("KEY and --section: cannot be used together", hint="remove one of them")
     if section is not None:
         _list_section(output, section)
     elif key is not None:

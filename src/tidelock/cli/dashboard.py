@@ -39,7 +39,7 @@ class DashboardOptions(options.CommonOptions):
         Path | None,
         option(
             "--principals FILE",
-            "JSON file of people, each with a token and permissions: read, force, admin.",
+            "JSON file of operators, each with a token and permissions: read, force, admin.",
         ),
     ] = None
     insecure: server_options.Insecure = False

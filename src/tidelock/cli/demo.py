@@ -103,7 +103,7 @@ def _show(
     commands: list[str],
     *human: Text | str,
 ) -> None:
-    """Show the checks, the lines of one demo, and commands to go on with."""
+    """Show the checks, the lines of one demo, and the commands to run next."""
     following = ["", title, *(f"  {command}" for command in commands)] if commands else []
     output.result(
         {**report.as_dict(), "folder": None if folder is None else str(folder), "next": commands},

@@ -49,7 +49,7 @@ class ProviderLock:
         if timeout_s is not None and not timeout_s >= 0:
             raise InvalidInput(
                 f"timeout: expected 0 or more seconds, got {timeout_s:g}",
-                hint="use a value from 0 on",
+                hint="use a value of 0 or more",
             )
         if not self._provider.try_lock(_FOREVER_MS if timeout_s is None else timeout_s * 1000):
             raise AcquireTimeout(

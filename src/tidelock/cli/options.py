@@ -109,8 +109,8 @@ def _text(body: bytes) -> str:
 def option(declaration: str, help: str, **more: Any) -> Any:  # noqa: A002 - typer's name
     """Return an option, declared as its help shows it: `-O --option KEY=VALUE`.
 
-    `more` is passed to typer. Without `show_default`, `help` has the default if it is worth
-    showing.
+    `more` is passed to typer. The help shows the default only with `show_default`; otherwise `help`
+    states it where it matters.
     """
     *names, metavar = declaration.split(" ")
     return typer.Option(*names, metavar=metavar, help=help, **{"show_default": False, **more})
@@ -174,7 +174,7 @@ class CommonOptions:
         return given_settings(self.props, self.props_file)
 
     def target(self, uri: str, *, any_provider: bool = False) -> LockTarget:
-        """Return a lock, with `any_provider` of a provider other than the storage lock too.
+        """Return the lock to work on; `any_provider` allows providers other than the storage lock.
 
         Raises: `ConfigInvalid`, `NotFound`.
         """
@@ -381,7 +381,7 @@ def check_seconds(option: str, seconds: float | None, *, least: float = 0) -> No
     if seconds is not None and not seconds >= least:
         raise InvalidInput(
             f"{option}: expected {least:g} or more seconds, got {seconds:g}",
-            hint=f"use a value from {least:g} on",
+            hint=f"use a value of {least:g} or more",
         )
 
 

@@ -39,7 +39,7 @@ class Output:
             console.print(part)
 
     def remark(self, *human: Text | str) -> None:
-        """Write a remark to standard error; JSON output has none."""
+        """Write a remark to standard error; with JSON output, remarks are omitted."""
         if not self.as_json:
             for part in human:
                 self.console(stderr=True).print(part)

@@ -29,7 +29,10 @@ TlsKey = Annotated[Path | None, option("--tls-key FILE", "Its private key.")]
 
 def missing_extra(error: ImportError) -> MissingExtra:
     """Return the error for a server whose libraries are not installed."""
-    return MissingExtra(f"this command needs {error.name}", hint="pip install 'tidelock[serve]'")
+    return MissingExtra(
+        f"this command requires {error.name}, which is not installed",
+        hint="pip install 'tidelock[serve]'",
+    )
 
 
 def tls_files(
@@ -39,7 +42,7 @@ def tls_files(
     from tidelock.lock.server.asgi_server import TlsFiles
 
     if (certificate is None) != (key is None):
-        raise InvalidInput("--tls-cert and --tls-key must be given together")
+        raise InvalidInput("--tls-cert and --tls-key: must be given together", hint="add the other")
     return TlsFiles(certificate, key, client_ca) if certificate and key else None
 
 
@@ -55,7 +58,9 @@ def principals_authenticator(
     if principals is None:
         return None
     if token_file is not None:
-        raise InvalidInput(f"--principals and {token_option} are mutually exclusive")
+        raise InvalidInput(
+            f"--principals and {token_option}: cannot be used together", hint="remove one of them"
+        )
     return auth.Authenticator(SystemClock(), auth.read_principals(principals))
 
 

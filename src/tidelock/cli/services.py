@@ -98,7 +98,7 @@ PLANNED_SERVICES: Final = {
 
     Exit status: 0 on success, 4 if the plans were left to other processes or lost to a writer.
 
-        tidelock cluster s3://lake/orders run \\\\
+        tidelock cluster s3://lake/orders run \\
             -O hoodie.clustering.plan.strategy.sort.columns=customer,ts
     """,
     ),
@@ -115,7 +115,7 @@ PLANNED_SERVICES: Final = {
 
 
 def planned_service_commands() -> dict[str, Callable[..., None]]:
-    """Return the commands of the planned services by name."""
+    """Return the commands of the services with plans, by name."""
     return {name: _planned_command(service) for name, service in PLANNED_SERVICES.items()}
 
 
@@ -313,7 +313,7 @@ def services(
 ) -> None:
     """Show the pending plans of table services: their executors and their file groups.
 
-    Writers need not wait for any of them. A file group of a pending plan is in no other plan, and
+    Writers never wait for a plan. A file group of a pending plan is in no other plan, and
     its files are not cleaned.
 
     With cancel, roll back a plan: one of clustering or log compaction, one that cannot be executed
@@ -338,7 +338,7 @@ def services(
         location = store.uri
     alive = sum(service.alive for service in pending)
     headings = ["instant", "service", "age", "scheduled by", "attempt"]
-    headings += ["heartbeat", "executor", "", "file groups"]
+    headings += ["heartbeat", "executor", "next step", "file groups"]
     given.output.result(
         {"uri": location, "services": [_pending_facts(service) for service in pending]},
         Text(f"{location}  {len(pending)} plans pending, {alive} being executed"),
@@ -543,7 +543,7 @@ def ttl(
 ) -> None:
     """Delete partitions that are older than hoodie.partition.ttl.strategy.days.retain days.
 
-    Exit status: 0 on success, 4 if concurrent writers won each time.
+    Exit status: 0 on success, 4 if every attempt conflicted with a concurrent write.
 
         tidelock ttl s3://lake/events run -O hoodie.partition.ttl.strategy.days.retain=90
     """

@@ -85,16 +85,16 @@ class StreamerOptions:
     checkpoint: Annotated[
         str | None,
         option(
-            "--checkpoint PLACE",
-            "Start from here, once, instead of from the checkpoint in the table.",
+            "--checkpoint POSITION",
+            "Start from this position, once, instead of from the checkpoint in the table.",
         ),
     ] = None
     ignore_checkpoint: Annotated[
         str | None,
         option(
-            "--ignore-checkpoint WORD",
-            "Ignore the checkpoint and start from the beginning, once per WORD; use a new word,"
-            " such as a time or a UUID, to ignore it again.",
+            "--ignore-checkpoint VALUE",
+            "Ignore the checkpoint and start as if the source had never been read, once per VALUE;"
+            " use a new value, such as a time or a UUID, to ignore it again.",
         ),
     ] = None
     initial_checkpoint_provider: Annotated[
@@ -149,7 +149,7 @@ class StreamerOptions:
         str | None,
         option(
             "--writer-id ID",
-            "The owner of the checkpoint: streamers with the same id take turns."
+            "The id of the checkpoint: streamers with the same id share it."
             " [default: derived from the source]",
         ),
     ] = None

@@ -485,7 +485,7 @@ def create(uri: options.TableUri, *, given: CreateOptions) -> None:
 
 def _schema(columns: str | None, file: Path | None) -> pa.Schema:
     if columns is not None and file is None:
-        from tidelock.operations.column_types import parse_columns
+        from tidelock.operations.column_ddl import parse_columns
 
         return parse_columns(columns)
     if file is None or columns is not None:

@@ -1,8 +1,8 @@
 """The configuration catalogue: every `hoodie.*` and `tidelock.*` key, declared once.
 
-A key is declared with `ConfigSection.declare` in the room that reads it, with its type, default,
-aliases and meaning. Hudi keys that nothing reads are in `tidelock.core.hudikeys`, each with the
-reason why it is ignored or refused. `find` looks a name up in both. `docs/configuration.md` and
+A key is declared with `ConfigSection.declare` in the module that reads it, with its type, default,
+aliases and meaning. Hudi keys that nothing reads are in `tidelock.core.unsupported_keys`, each with
+the reason why it is ignored or refused. `find` looks a name up in both. `docs/configuration.md` and
 `tidelock config` are generated from the catalogue.
 
 Values come from a plain mapping (a properties file, Spark options, keyword arguments) and may be
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from tidelock.core import hudikeys
+from tidelock.core import unsupported_keys
 from tidelock.core.errors import ConfigInvalid
-from tidelock.core.hudikeys import HudiKey, KeySupport
+from tidelock.core.unsupported_keys import HudiKey, KeySupport
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class ConfigKey(Generic[T]):
 
     @property
     def default_text(self) -> str:
-        """The default as it is written in a properties file; "" without one."""
+        """The default as it is written in a properties file; "" if there is none."""
         match self.default:
             case None:
                 return ""
@@ -150,7 +150,7 @@ class ConfigKey(Generic[T]):
         return self.default
 
     def explicit(self, settings: Mapping[str, object]) -> T | None:
-        """Return the value that is set under the key's own name; None without one."""
+        """Return the value that is set under the key's own name; None if it is not set."""
         raw = settings.get(self.key)
         return None if raw is None else self._parsed(self.key, raw)
 
@@ -265,7 +265,7 @@ def declared_names() -> frozenset[str]:
 
 def find(name: str) -> ConfigKey[Any] | HudiKey | None:
     """Return the catalogue's entry of a key or alias; None if the name is unknown."""
-    return _catalogue.get(name) or hudikeys.find(name)
+    return _catalogue.get(name) or unsupported_keys.find(name)
 
 
 def support(name: str) -> KeySupport | None:
@@ -277,7 +277,7 @@ def support(name: str) -> KeySupport | None:
 
 
 def near_misses(name: str, *, count: int = 3, cutoff: float = 0.75) -> list[str]:
-    """Return the declared names that are most similar to `name`, the best first."""
+    """Return the declared names that are most similar to `name`, best match first."""
     return difflib.get_close_matches(name, _catalogue, n=count, cutoff=cutoff)
 
 

@@ -5,7 +5,7 @@
         ConfigInvalid              a setting is missing or breaks a rule
         ResourceInvalid            a resource name or URI cannot be used
       Unavailable                nothing was done; a later attempt may succeed
-        Throttled                  the store requests a lower rate
+        Throttled                  the store is throttling requests
           Overloaded                 a limit of the lock service is reached
         StoreUnreachable           no usable answer
       Conflict                   not done because of another client
@@ -15,7 +15,7 @@
         WriteConflict              a concurrent write conflicts and cannot be merged safely
         InstanceFenced             another lock service instance has taken over the journal
         RequestIdReused            an idempotency key was used for a grant that has ended
-      OutcomeUnknown             it may have been done; read back before anything else
+      OutcomeUnknown             it may have taken effect; read back before anything else
       HoldingLost                stop now: the lock is lost
         Fenced                     a later holder has committed under a larger token
       DataCorrupt                data does not match its format
@@ -106,7 +106,7 @@ class Unavailable(TidelockError):
 
 
 class Throttled(Unavailable):
-    """The store requests a lower rate."""
+    """The store is throttling requests."""
 
     def __init__(self, message: str, *, hint: str = "", retry_after_ms: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -141,7 +141,7 @@ class WriteConflict(Conflict):
 
 
 class OutcomeUnknown(TidelockError):
-    """It may have been done: read back before anything else, and never clean up because of it."""
+    """The operation may have taken effect: read back first, and do not clean up."""
 
     kind = ErrorKind.OUTCOME_UNKNOWN
 

@@ -31,7 +31,7 @@ def pluralize(count: int, thing: str) -> str:
 
 
 def format_epoch_ms(epoch_ms: int) -> str:
-    """Return a wall time in UTC; a time outside the calendar as its number."""
+    """Return a wall time in UTC, or the plain number if it is outside the calendar's range."""
     try:
         at = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -40,12 +40,12 @@ def format_epoch_ms(epoch_ms: int) -> str:
 
 
 def error_facts(kind: str, message: str, hint: str = "") -> dict[str, object]:
-    """Return an error as JSON output has it."""
+    """Return an error as the fields of JSON output."""
     return {"error": {"kind": kind, "message": message, "hint": hint}}
 
 
 def kind_of(error: TidelockError) -> str:
-    """Return the kind of an error as JSON output has it."""
+    """Return the kind of an error as named in JSON output."""
     return error.kind.name.lower()
 
 

@@ -20,7 +20,7 @@ CLOCK_DRIFT_MS: Final = 500
 """RFC-91: the largest clock difference between contenders. It may be raised, never lowered."""
 
 GRACE_MS: Final = 500
-"""A taker waits this long beyond the drift, so that it never meets a holder that is on time."""
+"""A takeover waits this long beyond the drift, so that a holder that is on time has stopped."""
 
 MARGIN_MS_MIN: Final = 200
 """A holder stops at least this long before its lease ends, to finish a running request."""
@@ -53,7 +53,7 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 """The timeout of a storage request without a shorter bound."""
 
 RESEND_TRIES: Final = 4
-"""How often an idempotent request is sent in all, within one request timeout."""
+"""How often an idempotent request is sent in total, within one request timeout."""
 
 RETRY_AFTER_MS_MAX: Final = 60_000
 """The longest pause that is honoured when a store requests one."""
@@ -114,7 +114,7 @@ WAITERS_PER_RESOURCE_MAX: Final = 2_000
 """The longest queue of a resource; a further request is rejected at once."""
 
 WAITERS_MAX: Final = 20_000
-"""The waiting requests of the lock service in all, which bounds its memory."""
+"""The waiting requests of the lock service in total, which bounds its memory."""
 
 REQUESTS_PENDING_MAX: Final = 10_000
 """Requests that the lock service has received and not decided; more are rejected unread."""

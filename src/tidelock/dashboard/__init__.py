@@ -1,1 +1,1 @@
-"""The dashboard: a page that shows tables at work, and what an operator may do there."""
+"""The dashboard: a web page that shows the state of tables, with actions for operators."""

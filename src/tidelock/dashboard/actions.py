@@ -25,7 +25,7 @@ from tidelock.services.archive import ArchiveResult
 from tidelock.services.runner import ServiceRun
 from tidelock.storage.conditional import ReadbackPolicy
 from tidelock.table import Table
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class ActionRunner:
         ]
 
     def _cancel(self, instant: str) -> str:
-        with Transactions(self.watch.store, self.settings, clock=self.clock) as transactions:
+        with TransactionManager(self.watch.store, self.settings, clock=self.clock) as transactions:
             problem = transactions.remove_plan(instant, delay_ms=0)
         if problem is not None:
             raise Conflict(

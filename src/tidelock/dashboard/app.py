@@ -1,6 +1,7 @@
 """The dashboard as a Starlette application: the page, its JSON API, sessions and actions.
 
-Reading is open to everyone the dashboard admits; actions need a session with a permission.
+Reading needs a session only if the dashboard requires one; actions need a session with the
+permission for them.
 """
 
 from __future__ import annotations
@@ -320,11 +321,11 @@ async def _on_unrouted(request: Request, error: Exception) -> Response:
     del error
     await discard_body(request)
     path = request.scope["path"]
-    return await _on_error(request, NotFound(f"there is nothing at {request.method} {path}"))
+    return await _on_error(request, NotFound(f"{request.method} {path}: no such page"))
 
 
 async def _on_internal_error(request: Request, error: Exception) -> Response:
-    """Hide the cause from the client. Starlette raises the error on, and the server logs it."""
+    """Hide the cause from the client. Starlette raises the error again, and the server logs it."""
     del request, error
     return _json(error_facts("internal", "internal error; see the log"), 500)
 

@@ -18,12 +18,11 @@ from tidelock.hudi.timeline.metadata import CommitMetadata, ReplaceCommitMetadat
 from tidelock.inspect.ledger_facts import group_names
 from tidelock.services.pending import PendingService
 from tidelock.txn import entries as e
-from tidelock.txn.heartbeats import HeartbeatStatus
+from tidelock.txn.heartbeats import JAVA_LIFETIME_MS, HeartbeatStatus
 from tidelock.txn.state import LedgerState, WaitingWriter
 from tidelock.txn.writers import ActiveWriter, ConflictRecord
 
 _GROUPS_SHOWN: Final = 50
-_JAVA_LIFE_MS: Final = 600_000
 
 
 def table(uri: str, properties: TableProperties, state: LedgerState) -> dict[str, object]:
@@ -84,24 +83,15 @@ def conflict(found: ConflictRecord) -> dict[str, object]:
         "overtaken_by": list(found.conflicts_with),
         "rivals": list(found.conflicting_owners),
         "ended": found.ended,
-        "solved": _resolution(found),
+        "solved": found.resolution,
         **_groups(found.groups),
     }
-
-
-def _resolution(found: ConflictRecord) -> str:
-    if found.ended:
-        return "rebased and committed"
-    if found.conflicts_with:
-        service = found.reason.startswith(("clustering", "compaction", "log_compaction"))
-        return "aborted" if service else "not committed yet"
-    return "waiting with priority" if found.reason == "asked for priority" else "rolled back"
 
 
 def _heartbeat(heartbeat: HeartbeatStatus | None) -> dict[str, object]:
     if heartbeat is None:
         return {"beat": None, "life": 0}
-    lifetime_ms = heartbeat.record.lifetime_ms if heartbeat.record is not None else _JAVA_LIFE_MS
+    lifetime_ms = heartbeat.record.lifetime_ms if heartbeat.record is not None else JAVA_LIFETIME_MS
     return {"beat": heartbeat.modified_epoch_ms, "life": lifetime_ms}
 
 

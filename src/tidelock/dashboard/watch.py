@@ -31,7 +31,12 @@ from tidelock.services.pending import services_of
 from tidelock.storage.contract import ObjectStore
 from tidelock.txn import entries as e
 from tidelock.txn.effects import World
-from tidelock.txn.heartbeats import HEARTBEAT_FOLDER, HeartbeatStatus, heartbeat_status
+from tidelock.txn.heartbeats import (
+    HEARTBEAT_FOLDER,
+    JAVA_LIFETIME_MS,
+    HeartbeatStatus,
+    heartbeat_status,
+)
 from tidelock.txn.ledger_io import decode_at, forward, load
 from tidelock.txn.queueing import LockWaiter, waiters
 from tidelock.txn.recovery import WRITES, Survey
@@ -258,7 +263,6 @@ _WRITE_ACTIONS: Final = (
     Action.ROLLBACK,
     Action.RESTORE,
 )
-_JAVA_LIFE_MS: Final = 600_000
 
 
 @dataclass(slots=True)
@@ -357,7 +361,7 @@ class TableWatch:
         properties, first = self.properties, self._view is None
         appended = self._read_ledger()
         for entry in appended:
-            # Before the timeline is listed, which has no trace of such a write.
+            # Applied before the timeline is listed, because the listing lacks these instants.
             if isinstance(entry.fact, e.Rollback | e.PlanRollback):
                 self.rows.apply(entry)
         heartbeats = self._read_heartbeats()
@@ -382,7 +386,7 @@ class TableWatch:
                 instant,
                 survey.heartbeats.get(instant.requested),
                 survey.now_epoch_ms,
-                _JAVA_LIFE_MS,
+                JAVA_LIFETIME_MS,
             )
             for instant in survey.pending[-WRITERS_MAX:]
             # A plan that is not being executed has no writer.
@@ -397,7 +401,7 @@ class TableWatch:
     ) -> None:
         assert self._view is not None
         state = self._view.state
-        plans = services_of(state.plans, survey, default_lifetime_ms=_JAVA_LIFE_MS)
+        plans = services_of(state.plans, survey, default_lifetime_ms=JAVA_LIFETIME_MS)
         self._name_writers(writers)
         self._put("table", sections.table(self.store.uri, properties, state))
         self._put("writers", [sections.writer(each, survey.heartbeats) for each in writers])

@@ -62,7 +62,7 @@ class ClusterSlices:
 ServiceTask = CompactSlice | CompactLogs | ClusterSlices
 
 MEMORY_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""The memory limit of concurrent tasks; a task that exceeds it runs alone."""
+"""The memory limit of concurrent tasks; a task that exceeds it runs by itself."""
 
 _MEMORY_RATIO: Final = 4
 
@@ -178,7 +178,7 @@ class LocalServices:
         return results_by_slot(done)
 
     def _has_room(self, running: Collection[ServiceTask], task: ServiceTask) -> bool:
-        """Return whether a task may run concurrently with others; one alone always may."""
+        """Return whether a task fits next to the running ones; a single task always does."""
         if not running:
             return True
         memory = sum(task_memory(each) for each in running)

@@ -1,1 +1,1 @@
-"""Hudi's table format, versions 8 and 9: what the files are called and what is in them."""
+"""Hudi's table format, versions 8 and 9: the names and the content of its files."""

@@ -174,9 +174,9 @@ def decode_columns(
 ) -> pa.Table:
     """Decode records, each the Avro binary of one `schema` record, to a table, column by column.
 
-    `offsets` are the starts of the records in `content`, and of one after the last; between two
-    records are `gap_bytes` that belong to neither. Returns those of `columns` that the schema has;
-    all if None.
+    `offsets` are the starts of the records in `content`, and where a further one would start;
+    between two records are `gap_bytes` that belong to neither. Returns those of `columns` that the
+    schema has; all if None.
 
     Raises: `DataCorrupt` if bytes and schema do not match.
     """
@@ -199,7 +199,7 @@ def decode_columns(
         ) from error
     if not np.array_equal(cursor.at, ends):
         wrong = int(np.flatnonzero(cursor.at != ends)[0])
-        raise DataCorrupt(f"{where}: record {wrong} does not have the length of its schema")
+        raise DataCorrupt(f"{where}: the length of record {wrong} does not match its schema")
     fields = [target.field(name) for name in selected]
     return pa.Table.from_arrays([found[name] for name in selected], schema=pa.schema(fields))
 

@@ -114,7 +114,7 @@ class TimestampPartitions:
         return pc.strftime(local, format=output)
 
     def _from_numbers(self, values: pa.Array, name: str) -> pa.Array:
-        """Convert numbers of units since the epoch to local times. Hudi takes null for 1."""
+        """Convert numbers of units since the epoch to local times. Hudi treats null as 1."""
         kind = values.type
         if pt.is_timestamp(kind):
             values = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
@@ -140,7 +140,7 @@ class TimestampPartitions:
                 f"partition column {name!r} has strings, but {_PREFIXES[0]}input.dateformat is not"
                 " set"
             )
-        # Hudi takes null for the epoch.
+        # Hudi treats null as the epoch.
         epoch = pa.scalar(0, pa.timestamp("s"))
         local: pa.Array = pa.nulls(len(texts), pa.timestamp("s"))
         for pattern in self.inputs:
@@ -256,7 +256,7 @@ EMPTY_PART: Final = "__empty__"
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """How a table makes record keys and partition paths from columns."""
+    """How a table derives record keys and partition paths from columns."""
 
     generator: KeyGenerator
     keys: tuple[str, ...]

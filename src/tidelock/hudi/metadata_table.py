@@ -57,8 +57,8 @@ FILES_PARTITION: Final = "files"
 """The partition with the file listing; readers use the metadata table only if it exists."""
 
 ALL_PARTITIONS: Final = "__all_partitions__"
-FLAT_PARTITION: Final = "."
-"""The name of the partition of a table without partitions."""
+NON_PARTITIONED: Final = "."
+"""The name of the only partition of a non-partitioned table."""
 
 _FIELD: Final = "filesystemMetadata"
 
@@ -123,7 +123,7 @@ class FilesListing:
     """The files of a data table, according to its metadata table."""
 
     partitions: frozenset[str]
-    """The partitions that readers list; "" for a flat table."""
+    """The partitions that readers list; "" for a non-partitioned table."""
 
     sizes: Mapping[str, Mapping[str, int]]
     """The size of each file, by partition and name."""
@@ -143,7 +143,7 @@ def list_files_in(records: Iterable[tuple[str, FilesRecord]]) -> FilesListing:
 
 
 def _partition(key: str) -> str:
-    return "" if key == FLAT_PARTITION else key
+    return "" if key == NON_PARTITIONED else key
 
 
 TIMELINE: Final = f"{METADATA_FOLDER}/.hoodie/timeline"

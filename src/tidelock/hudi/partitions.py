@@ -149,8 +149,8 @@ def list_files(
 ) -> tuple[DataFile, ...]:
     """Return the data files of a table, or of some of its partitions.
 
-    Files next to partition folders, or in folders of a flat table, hold no rows. Files with other
-    names than Hudi's are ignored.
+    Files next to partition folders, or in folders of a non-partitioned table, hold no rows. Files
+    with other names than Hudi's are ignored.
     """
     entries = _list_entries(store, partitioned=partitioned, partitions=partitions)
     found = (data_file(*entry) for entry in entries)

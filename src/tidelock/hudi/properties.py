@@ -1,8 +1,8 @@
 """`hoodie.properties`: the definition of a table.
 
 `values` holds every key, known or not; `TableProperties` is a typed view of it. A missing or
-invalid value that a reader would have to guess is rejected: Java takes a missing type for
-copy-on-write, and a missing version for its own.
+invalid value that a reader would have to guess is rejected: if the type is missing, Java
+assumes copy-on-write, and if the version is missing, its own.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MergeMode(StrEnum):
 
 
 class KeyGenerator(StrEnum):
-    """How record keys and partition paths are made from columns."""
+    """How record keys and partition paths are derived from columns."""
 
     SIMPLE = "SIMPLE"
     COMPLEX = "COMPLEX"

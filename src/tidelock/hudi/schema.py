@@ -68,7 +68,7 @@ def row_numbers(size: int, kind: pa.DataType | None = None) -> pa.Array:
 
 
 def dictionary_encoded(strings: pa.Array) -> pa.DictionaryArray:
-    """Dictionary-encode strings. Fast if all are empty, like the paths of a flat table."""
+    """Dictionary-encode strings. Fast if all are empty, like the paths of a non-partitioned one."""
     data = strings.buffers()[2]
     if strings.null_count or not len(strings) or (data is not None and data.size):
         return strings.dictionary_encode()

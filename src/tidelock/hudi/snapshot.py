@@ -225,7 +225,7 @@ class TableSnapshot:
     of the table, even if they look older than the timeline.
     Between the two times of `forgotten` not all aborted writes are known; there, only writes in the
     archived timeline count as completed.
-    Every instant requested before `archived` is decided and archived, whatever a listing shows: an
+    Every instant requested before `archived` is resolved and archived, whatever a listing shows: an
     archive deletes file by file, so a listing may contain an instant and miss a later one.
     No archived write completed after `archived_completion`; None if that is unknown.
     Guarantees: later writes never become visible, however long the snapshot is used.
@@ -536,7 +536,7 @@ class TableSnapshot:
         return Visibility(
             completions={r: done for r, done in known.items() if r not in self.aborted},
             start=self.start,
-            # Earlier instants are decided: a file that suggests otherwise arrived late.
+            # Earlier instants are resolved: a file that suggests otherwise arrived late.
             pending=frozenset(p for p in timeline.pending_writes if p >= self.archived)
             | self.aborted,
             compacting={
@@ -615,7 +615,7 @@ class TableSnapshot:
     def _without_strays(
         self, files: Collection[DataFile], visibility: Visibility
     ) -> Collection[DataFile]:
-        """Drop base files of retried tasks: the commit lists the one that counts.
+        """Drop base files of retried tasks: the commit lists the valid one.
 
         A clustering that was retried may have left file groups that no commit lists (C106).
         """

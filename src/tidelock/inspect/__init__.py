@@ -1,1 +1,1 @@
-"""Proving a table consistent: what is looked at, and what may be wrong with it."""
+"""Checks of a table and its lock: `table validate`, `doctor` and `lock doctor`."""

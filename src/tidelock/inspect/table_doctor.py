@@ -42,12 +42,12 @@ from tidelock.txn.config import (
 from tidelock.txn.effects import World
 from tidelock.txn.entries import Commit, ExternalCommit, LedgerEntry
 from tidelock.txn.external_writers import off_utc_ms
-from tidelock.txn.heartbeats import Heartbeat, HeartbeatStatus
+from tidelock.txn.heartbeats import JAVA_LIFETIME_MS, Heartbeat, HeartbeatStatus
 from tidelock.txn.ledger_io import load
 from tidelock.txn.queueing import LockWaiter, waiters
 from tidelock.txn.recovery import Survey, survey
 from tidelock.txn.state import LedgerState
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 from tidelock.txn.writers import ActiveWriter, entries, writer_of
 
 Heartbeats = Mapping[str, HeartbeatStatus]
@@ -71,7 +71,7 @@ def check_stuck(writers: Sequence[ActiveWriter], state: LedgerState) -> Iterator
         where = f" from {writer.host}:{writer.pid}" if writer.host else ""
         yield note(
             "writers",
-            f"{writer.action} {writer.instant}{where} did not end{decided}: {age}. Later instants"
+            f"{writer.action} {writer.instant}{where} is unfinished{decided}: {age}. Later instants"
             " are not archived, and its files remain",
             "--fix rolls it back; so does the next clean",
             repair=Repair.ROLL_BACK,
@@ -561,7 +561,6 @@ def _clock_ahead(state: LedgerState, now_epoch_ms: int) -> Iterator[DoctorFindin
         )
 
 
-_JAVA_LIFE_MS: Final = 600_000
 _RECENT: Final = 1_000
 
 
@@ -598,10 +597,14 @@ def repair_table(examination: Examination, target: DoctorTarget) -> list[str]:
         return done
     # This needs no lock: the ledger decides, and only writes of dead writers are rolled back.
     # Recovery publishes as well.
-    with Transactions(target.store, {}, properties=target.properties, clock=target.clock) as txn:
+    with TransactionManager(
+        target.store, {}, properties=target.properties, clock=target.clock
+    ) as txn:
         recovered = txn.recover()
         cancelled = (
-            remove_expired(txn, delay_ms=_JAVA_LIFE_MS * 6) if Repair.ROLL_BACK in repairs else ()
+            remove_expired(txn, delay_ms=JAVA_LIFETIME_MS * 6)
+            if Repair.ROLL_BACK in repairs
+            else ()
         )
         state = txn.ledger.refresh()
     done += [f"rolled back {each.instant}" for each in recovered.rolled_back]
@@ -621,7 +624,7 @@ def _table_findings(target: DoctorTarget) -> Iterator[DoctorFinding]:
     state = view.state
     seen = world.perform(survey(folder))
     writers = [
-        writer_of(store, i, seen.heartbeats.get(i.requested), seen.now_epoch_ms, _JAVA_LIFE_MS)
+        writer_of(store, i, seen.heartbeats.get(i.requested), seen.now_epoch_ms, JAVA_LIFETIME_MS)
         for i in seen.pending
     ]
     recent = tuple(entries(store, after=max(0, state.position - _RECENT)))
@@ -708,7 +711,7 @@ def _alive(seen: Survey) -> dict[str, HeartbeatStatus]:
     return {
         instant: heartbeat
         for instant, heartbeat in seen.heartbeats.items()
-        if seen.is_alive(instant, default_lifetime_ms=_JAVA_LIFE_MS)
+        if seen.is_alive(instant, default_lifetime_ms=JAVA_LIFETIME_MS)
     }
 
 

@@ -152,7 +152,7 @@ def _top(name: str, schema: pa.Schema) -> str:
 
 
 _SAMPLE_STRIDE: Final = 997
-"""The sampling interval for the split points; prime, so that keys hardly repeat at it."""
+"""The sampling interval for the split points; prime, so that it matches no pattern in the keys."""
 
 
 class PartitionKeys:

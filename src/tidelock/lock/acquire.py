@@ -28,7 +28,7 @@ from tidelock.storage.contract import Busy, Create, Match, PutMode, Refused, Unc
 
 
 def acquire(state: LockClientState, event: e.Event) -> Step:
-    """P12: write over our own last release without a read, if that is likely to work."""
+    """P12: replace our own last release without a read, if that is likely to succeed."""
     fresh = state._replace(grant=None, target=None, sent=None, refusal=None, tries=0, lost_cause="")
     if state.last_release is not None and not state.read_first:
         target = fresh._replace(target=state.last_release)
@@ -182,11 +182,13 @@ def taken(state: LockClientState, event: e.WriteDone) -> Step:
         case Landed(version):
             return _granted(state, SeenRecord(version, state.sent.record), event.now)
         case Refused():
-            judged = state._replace(phase=Phase.VERIFYING_GRANT, unclear="")
-            return judged, (e.Count("lock.acquire.precondition.failure"), e.ReadRecord())
+            verifying = state._replace(phase=Phase.VERIFYING_GRANT, unclear="")
+            return verifying, (e.Count("lock.acquire.precondition.failure"), e.ReadRecord())
         case Unclear(cause):
-            judged = state._replace(phase=Phase.VERIFYING_GRANT, unclear=cause, ghost_possible=True)
-            return judged, (e.Count("lock.state.unknown"), e.ReadRecord())
+            verifying = state._replace(
+                phase=Phase.VERIFYING_GRANT, unclear=cause, ghost_possible=True
+            )
+            return verifying, (e.Count("lock.state.unknown"), e.ReadRecord())
         case Busy(pause, cause):
             return _throttled(state, pause, cause)
 
@@ -220,7 +222,7 @@ def _granted(state: LockClientState, held: SeenRecord, now: Now) -> Step:
     return after, (start, e.OperationDone(e.Granted(held.record.token)))
 
 
-def judged(state: LockClientState, event: e.ReadDone) -> Step:
+def grant_verified(state: LockClientState, event: e.ReadDone) -> Step:
     """P16, P17: release a ghost; after a refused cached write, continue with the record read."""
     assert state.sent is not None
     match event.reply:

@@ -55,8 +55,8 @@ class Condition(Enum):
 _MEANINGS = {
     Condition.FREE: "nobody holds it",
     Condition.HELD: "its lease is valid",
-    Condition.LAPSED: "its lease is over; clock drift and grace pass before a takeover",
-    Condition.DEAD: "its holder did not release it; the next client takes it over",
+    Condition.LAPSED: "its lease has expired; a takeover waits for clock drift and grace",
+    Condition.DEAD: "its lease expired without a release; the next client takes it over",
     Condition.UNREADABLE: "its record cannot be decoded; nobody can acquire it",
 }
 

@@ -46,7 +46,7 @@ class AlertKind(StrEnum):
 
     LOCK_LOST = "lock.lost"
     FENCED = "writer.fenced"
-    FOREIGN = "foreign.unlocked"
+    EXTERNAL_UNLOCKED = "foreign.unlocked"
     STARVED = "heartbeat.starved"
     RETRIES = "commit.retries"
 
@@ -58,7 +58,7 @@ class AlertKind(StrEnum):
 _MEANINGS: Final = {
     AlertKind.LOCK_LOST: "a holder lost its lock: check its later writes by their token",
     AlertKind.FENCED: "a writer that was considered dead resumed, and could not commit",
-    AlertKind.FOREIGN: "an external writer committed without the lock of the table",
+    AlertKind.EXTERNAL_UNLOCKED: "an external writer committed without the lock of the table",
     AlertKind.STARVED: "the heartbeat of a running write is late: others will consider it dead",
     AlertKind.RETRIES: "a write conflicted more often than `tidelock.alerts.commit.retries`",
 }

@@ -15,7 +15,7 @@ from tidelock.lock.events import NotAcquired, NotAcquiredReason
 from tidelock.lock.lease import Lease
 
 CONTENDERS_MAX = 32
-"""Pauses do not grow beyond this number of owners."""
+"""The number of owners above which pauses do not grow further."""
 
 
 @dataclass(frozen=True, slots=True)

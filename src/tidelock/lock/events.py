@@ -162,7 +162,7 @@ class NotAcquiredReason(Enum):
     RACED = "another owner was faster"
     GHOST = "the grant of an earlier attempt was found and released"
     LATE = "the reply came after the end of the lease"
-    THROTTLED = "the store asked to wait"
+    THROTTLED = "the store throttled the request"
     UNAVAILABLE = "the store could not be read"
     UNKNOWN = "the outcome of the write is unknown"
     UNREADABLE = "the lock record cannot be read"

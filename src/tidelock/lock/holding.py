@@ -146,7 +146,7 @@ class LockHolding(Renewable):
 
     @abstractmethod
     def _renew(self) -> Result | None:
-        """Send one renewal, if there is something to renew and somebody to renew it for."""
+        """Send one renewal, if the lock is held and its owner still exists."""
 
     @abstractmethod
     def _lose(self, cause: str) -> Result | None:
@@ -168,7 +168,7 @@ class LockHolding(Renewable):
             try:
                 return self._renew()
             except Exception as error:
-                # The heartbeat has no caller that could tell the owner; the loss does.
+                # The heartbeat has no caller to raise to; the loss notifies the owner.
                 logger.exception("renewing %s failed", self.uri)
                 self.metrics.count("lock.provider.fatal.error")
                 return self._lose(f"the renewal failed: {error}")
@@ -214,7 +214,7 @@ class LockHolding(Renewable):
         )
 
     def _owner_gone(self) -> str:
-        """L10: return why nobody can use this holding any more; empty while somebody can."""
+        """L10: return why the owner can no longer use this holding; empty while it can."""
         return "" if self._is_thread_alive() else "the thread that acquired the lock has ended"
 
     def _bind_current_thread(self) -> None:

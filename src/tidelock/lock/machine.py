@@ -65,9 +65,9 @@ TABLE: dict[tuple[Phase, type[e.Event]], TransitionRow] = {
         acquire.taken, (_P.HOLDING, _P.CONFIRMING, _P.VERIFYING_GRANT, _P.DISCARDING, _P.IDLE)
     ),
     (_P.CONFIRMING, e.ReadDone): TransitionRow(acquire.confirmed, (_P.HOLDING, _P.DISCARDING)),
-    (_P.VERIFYING_GRANT, e.ReadDone): TransitionRow(acquire.judged, _AFTER_READ),
+    (_P.VERIFYING_GRANT, e.ReadDone): TransitionRow(acquire.grant_verified, _AFTER_READ),
     (_P.DISCARDING, e.WriteDone): TransitionRow(renew.discarded, (_P.IDLE, _P.LOST)),
-    # Keep.
+    # Renew, or lose.
     (_P.HOLDING, e.Renew): TransitionRow(renew.renew, (_P.RENEWING, _P.LOST)),
     (_P.RENEWING, e.WriteDone): TransitionRow(
         renew.renewed, (_P.HOLDING, _P.RECHECKING, _P.DISCARDING, _P.LOST)

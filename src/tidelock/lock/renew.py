@@ -102,7 +102,7 @@ def abandon_wait(state: LockClientState, _event: e.Abandon) -> Step:
 
 
 def abandon_close(state: LockClientState, _event: e.Abandon) -> Step:
-    """An abandoned close is a close."""
+    """Treat an abandoned close as completed."""
     return state._replace(phase=Phase.CLOSED, sent=None), ()
 
 

@@ -36,7 +36,7 @@ _HUDI = (
         "time to the deadline of the holder, in ms, as of its last write",
     ),
     ("lock.dangling", _C, "an expired record without a release was found"),
-    ("lock.throttled", _C, "the store asked to wait"),
+    ("lock.throttled", _C, "the store throttled a request"),
 )
 
 METRICS: tuple[MetricName, ...] = (

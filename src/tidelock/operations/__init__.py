@@ -1,1 +1,1 @@
-"""What users do with a table."""
+"""Operations on a table: create, read and write."""

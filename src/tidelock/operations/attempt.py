@@ -107,7 +107,7 @@ def _by_partition(groups: Iterable[GroupId]) -> dict[str, tuple[str, ...]]:
 
 def _markers(results: Iterable[FileResult]) -> frozenset[Marker]:
     named = [(each, _file_name(each)) for each in results]
-    return frozenset(Marker(each.partition, name, each.announced) for each, name in named if name)
+    return frozenset(Marker(each.partition, name, each.marker_type) for each, name in named if name)
 
 
 def _file_name(result: FileResult) -> str:

@@ -390,7 +390,7 @@ class TableReader:
         """Yield the completion time and the inserted or updated rows of each commit.
 
         Starts after the completion time `since`, or with the first commit. Runs until `idle_ms`
-        have passed without a commit, by default for ever. Commits without changed rows are skipped.
+        have passed without a commit, by default forever. Commits without changed rows are skipped.
         No commit is missed or out of order: commits become visible in this order.
 
             for completion, rows in orders.follow(since=checkpoint):

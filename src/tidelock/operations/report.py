@@ -41,7 +41,7 @@ METRICS: Final = (
 WRITTEN = EventName(
     "write.done",
     logging.INFO,
-    "a write is through",
+    "a write returned a report",
     ("operation", "took_ms", "rows", "files", "rebases"),
 )
 EVENTS: Final = (WRITTEN,)

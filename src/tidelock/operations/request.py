@@ -46,7 +46,7 @@ _WITH_ROWS: Final = (OperationType.UPSERT, *INSERTS, *_OVERWRITES_WITH_ROWS)
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """One write to carry out.
+    """A write to run.
 
     `rows` is the input of the write engine, None for `delete_partition`. `anywhere` marks keys to
     delete without their partition. `partitions` are the partitions to delete or replace.
@@ -81,12 +81,12 @@ class WriteRequest:
 
     @property
     def overwrites(self) -> bool:
-        """Return whether file groups are replaced."""
+        """Whether file groups are replaced."""
         return self.operation in OVERWRITES
 
     @property
     def inserts(self) -> bool:
-        """Return whether every row is an insert."""
+        """Whether every row is an insert."""
         return self.operation in INSERTS
 
     def action(self, table: TableType) -> Action:

@@ -83,7 +83,7 @@ from tidelock.txn.conflicts import (
 )
 from tidelock.txn.state import LedgerState, already_applied
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class CurrentSchema:
 
 @dataclass
 class TableWriter:
-    """Carries out the writes to one table, and caches its file view between them.
+    """Runs the writes to one table, and caches its file view between them.
 
     Guarantees: a write that returns a report is committed exactly once, on top of every earlier
     commit in ledger order. A write that raises `OutcomeUnknown` may be committed. After any other
@@ -107,7 +107,7 @@ class TableWriter:
     properties: TableProperties
     settings: WriteSettings
     engine: WriteEngine
-    transactions: Transactions
+    transactions: TransactionManager
     merger: Merger | None = None
     ids: IdSource = field(default_factory=SystemIds)
     services: ServiceEngine | None = None
@@ -119,7 +119,7 @@ class TableWriter:
     _schema: CurrentSchema | None = None
 
     def write(self, request: WriteRequest, engine: WriteEngine | None = None) -> WriteReport:
-        """Carry out one write, with another engine than the default if its rows need one.
+        """Run one write, with another engine than the default if its rows need one.
 
         Raises: `InvalidInput` for rows that do not fit the table, `WriteConflict` with the conflict
         report, `OutcomeUnknown`, and the errors of reading and writing files.
@@ -204,8 +204,8 @@ class TableWriter:
     def ensure_first_commit(self) -> None:
         """Make an empty commit if the table has no completed write.
 
-        Readers take files older than the first completed write for archived ones, even files of a
-        failed write.
+        Readers treat files older than the first completed write as committed and archived, even
+        files of a failed write.
         """
         if self._view is None and not self.view().has_writes:
             self._attempt(WriteRequest(OperationType.INSERT), PreparedBatch(self.engine), 0)
@@ -566,7 +566,7 @@ def table_writer(
         )
     check_identity(properties, options)
     settings = WriteSettings.read(options, properties)
-    transactions = Transactions(store, options, properties=properties, clock=clock, ids=ids)
+    transactions = TransactionManager(store, options, properties=properties, clock=clock, ids=ids)
     buckets = settings.index is IndexKind.BUCKET
     transactions.settings.check_table(properties, simple_buckets=buckets)
     return TableWriter(

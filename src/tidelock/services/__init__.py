@@ -1,1 +1,1 @@
-"""Table services: each a pure plan and its execution."""
+"""Table services: planning and execution."""

@@ -94,21 +94,25 @@ def to_archive(
     return tuple(sorted([*leaving, *followers]))
 
 
-def strays(
-    found: Iterable[str], named: Mapping[str, frozenset[str]], *, alone: bool
+def unreferenced_files(
+    found: Iterable[str], named: Mapping[str, frozenset[str]], *, only_our_writers: bool
 ) -> tuple[str, ...]:
     """Return the files that no commit references.
 
-    `named` has the files of each commit; all files of other instants are unreferenced. Unless the
-    table has only our writers (`alone`), a file of a commit counts only if it belongs to another
-    attempt than the commit's files: external writers may name files differently.
+    `named` has the files of each commit; all files of other instants are unreferenced. With
+    external writers (not `only_our_writers`), a file of a commit counts only if it belongs to
+    another attempt than the commit's files: external writers may name files differently.
     """
     unreferenced: list[str] = []
     for key in sorted(found):
         instant, attempt = _origin(key)
         if key in named.get(instant, ()):
             continue
-        if instant in named and not alone and attempt in {_origin(k)[1] for k in named[instant]}:
+        if (
+            instant in named
+            and not only_our_writers
+            and attempt in {_origin(k)[1] for k in named[instant]}
+        ):
             continue
         unreferenced.append(key)
     return tuple(unreferenced)
@@ -315,7 +319,7 @@ class ArchiveService:
         if not state.aborted and not named:
             return
         found = ledger.run(files_of({*state.aborted, *named}))
-        for key in strays(found, named, alone=not state.external):
+        for key in unreferenced_files(found, named, only_our_writers=not state.external):
             self.writer.store.delete(key)
 
     def _delete_entries(self) -> int:
@@ -378,7 +382,7 @@ def _archived(timeline: ActiveTimeline, instant: Instant) -> ArchivedInstant:
 
 
 def _may_be_planned(timeline: ActiveTimeline, instant: Instant) -> bool:
-    """Return whether a completed instant may be of a service: writes have their own requests."""
+    """Return whether an instant may complete a service plan: writes have other request files."""
     requests = (each for each in timeline.states(instant) if each.state is InstantState.REQUESTED)
     return instant.action.writes_data and not any(each.action in _PLAIN for each in requests)
 

@@ -59,7 +59,7 @@ class Retention:
 class RetainedFiles:
     """Files that must be kept at any age.
 
-    `files` are the keys that savepoints hold. `slices` are those that pending plans read, as file
+    `files` are the keys of files in savepoints. `slices` are those that pending plans read, as file
     group and instant. `replaced` are file groups that a completed replacecommit replaced, with its
     request time. `leased_since` is the earliest instant that a reader holds a lease for.
     """
@@ -144,8 +144,8 @@ def _obsolete(
 
 def _before(slices: Sequence[FileSlice], earliest: str) -> Sequence[FileSlice]:
     """Return the slices older than the one that a reader at `earliest` sees."""
-    begun = [number for number in _versions(slices) if slices[number].instant <= earliest]
-    return slices[: begun[-1]] if begun else ()
+    started = [number for number in _versions(slices) if slices[number].instant <= earliest]
+    return slices[: started[-1]] if started else ()
 
 
 def _versions(slices: Sequence[FileSlice]) -> list[int]:
@@ -255,7 +255,7 @@ def _retained(snapshot: TableSnapshot) -> RetainedFiles:
 
 
 def savepointed_files(timeline: ActiveTimeline, savepoint: Instant) -> Iterator[str]:
-    """Yield the keys of the files that a savepoint holds."""
+    """Yield the keys of the files in a savepoint."""
     for partition, each in timeline.read(SavepointMetadata, savepoint).partition_metadata.items():
         for name in each.savepoint_data_file:
             yield f"{partition}/{name}" if partition else name

@@ -3,9 +3,9 @@
 It yields to writers: if a write changes a file group of the plan, the plan is rolled back, and the
 next one starts from the new state.
 
-A removable plan is begun once. A plan that is not removable can be begun again after the files of
-the attempt before are deleted. Both attempts write the same file groups, so that a reader that
-lists files never sees a group twice.
+A removable plan is started only once. A plan that is not removable can be started again after the
+files of the previous attempt are deleted. Both attempts write the same file groups, so that a
+reader that lists files never sees a group twice.
 """
 
 from __future__ import annotations

@@ -300,13 +300,13 @@ CLUSTER_COPIED_MIN = declare(
 CLUSTER_EXPIRES_MIN = declare(
     "hoodie.clustering.expiration.threshold.mins",
     "minutes after which a clean rolls back a removable plan (clustering, log compaction) that"
-    " no process has begun; a plan with a dead executor is rolled back at once",
+    " no process has started; a plan with a dead executor is rolled back at once",
     default=60,
     aliases=("table_service_rollback_delay",),
 )
 CLUSTER_REMOVABLE = declare(
     "tidelock.clustering.removable",
-    "make clustering plans removable (RFC-79): begun once, and rolled back if the executor dies;"
+    "make clustering plans removable (RFC-79): started once, and rolled back if the executor dies;"
     " with false, plans stay pending and the next executor resumes them",
     default=True,
 )
@@ -317,8 +317,8 @@ LOG_COMPACT_REMOVABLE = declare(
 )
 EXPIRATIONS = declare(
     "hoodie.clustering.enable.expirations",
-    "let a clean roll back removable plans that are dead or older than the threshold; with Hudi's"
-    " default, false, a dead plan blocks its file groups for ever",
+    "let a clean roll back removable plans with a dead executor or older than the threshold; with"
+    " Hudi's default, false, a plan with a dead executor blocks its file groups forever",
     default=True,
 )
 
@@ -377,7 +377,7 @@ def sort_columns(settings: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def plan_delay_ms(settings: Mapping[str, object]) -> int | None:
-    """Return the age at which a plan that was not begun is rolled back; None for never."""
+    """Return the age at which a plan that was not started is rolled back; None for never."""
     if not EXPIRATIONS.required(settings):
         return None
     return CLUSTER_EXPIRES_MIN.required(settings) * 60_000

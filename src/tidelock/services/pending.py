@@ -19,12 +19,13 @@ from tidelock.operations.write import TableWriter
 from tidelock.storage.contract import ObjectStore
 from tidelock.txn.effects import World
 from tidelock.txn.external_writers import IMPORTED_ACTIONS
+from tidelock.txn.heartbeats import JAVA_LIFETIME_MS
 from tidelock.txn.ledger_io import load
 from tidelock.txn.plans import RollbackIntent, finish_rollback, remove_plan, scheduled_rollback
 from tidelock.txn.recovery import Survey, survey
 from tidelock.txn.rollback import rollback_plan
 from tidelock.txn.state import Evidence, PendingPlan
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +46,10 @@ _SERVICES: Final = frozenset(
 class PendingService:
     """A plan that is neither complete nor rolled back.
 
-    `ours` means that the plan is in the ledger; other plans belong to writers without a ledger. An
-    `adopted` plan was scheduled by such a writer and imported. `owner` is the process that claimed
-    it last and has not released it; without a fresh heartbeat any process may take it over.
+    `ours` means that the plan is in the ledger; other plans belong to external writers. An
+    `imported` plan was scheduled by an external writer and imported into the ledger. `owner` is the
+    process that claimed it last and has not released it; without a fresh heartbeat any process may
+    take it over.
     """
 
     instant: str
@@ -63,24 +65,25 @@ class PendingService:
     host: str
     pid: int
     groups: frozenset[GroupId]
-    adopted: bool = False
+    imported: bool = False
 
     @property
     def scheduled_by(self) -> str:
         """The kind of writer that scheduled the plan."""
-        return "tidelock" if self.ours and not self.adopted else "a writer without a ledger"
+        return "tidelock" if self.ours and not self.imported else "an external writer"
 
     @property
     def next_step(self) -> str:
-        """What can happen with the plan now."""
+        """The plan's status and what happens next, as a predicate such as "is being executed"."""
         if self.alive:
             return "is being executed"
         if not self.ours:
-            imported = self.action in [action.value for action in IMPORTED_ACTIONS]
-            return "anybody may take it over" if imported else "waits for its own writer"
+            importable = self.action in [action.value for action in IMPORTED_ACTIONS]
+            return "can be taken over by any process" if importable else "waits for its own writer"
         if self.removable and self.state == InstantState.INFLIGHT.name.lower():
-            return "is dead: the next clean undoes it"
-        return "was left: anybody may execute it" if self.owner else "anybody may execute it"
+            return "has a dead executor: the next clean rolls it back"
+        free = "can be executed by any process"
+        return f"was abandoned by its executor and {free}" if self.owner else free
 
 
 def pending_services(
@@ -88,7 +91,7 @@ def pending_services(
     *,
     clock: Clock | None = None,
     folder: str = TIMELINE_FOLDER,
-    default_lifetime_ms: int = 600_000,
+    default_lifetime_ms: int = JAVA_LIFETIME_MS,
 ) -> tuple[PendingService, ...]:
     """Return every pending plan of a table, oldest first, without side effects.
 
@@ -102,7 +105,7 @@ def pending_services(
 
 
 def services_of(
-    plans: Mapping[str, PendingPlan], seen: Survey, *, default_lifetime_ms: int = 600_000
+    plans: Mapping[str, PendingPlan], seen: Survey, *, default_lifetime_ms: int = JAVA_LIFETIME_MS
 ) -> tuple[PendingService, ...]:
     """Return the pending plans of a ledger state and a survey, oldest first."""
     states = {instant.requested: instant.state for instant in seen.pending}
@@ -125,7 +128,7 @@ def services_of(
                 state=state.name.lower(),
                 age_ms=max(0, seen.now_epoch_ms - parse_time(requested)),
                 ours=requested in plans,
-                adopted=plan.imported,
+                imported=plan.imported,
                 removable=plan.removable,
                 attempt=plan.attempt,
                 owner=plan.owner or (record.owner if record else ""),
@@ -221,10 +224,10 @@ def external_groups(writer: TableWriter) -> frozenset[GroupId]:
     return frozenset(group for group, _ in planned_slices(timeline, without=aborted))
 
 
-def remove_expired(transactions: Transactions, *, delay_ms: int | None) -> tuple[str, ...]:
-    """Roll back removable plans whose executor is dead, or that nobody began within `delay_ms`.
+def remove_expired(transactions: TransactionManager, *, delay_ms: int | None) -> tuple[str, ...]:
+    """Roll back removable plans with a dead executor, and those not started within `delay_ms`.
 
-    A removable plan that was begun cannot be executed again, so it is rolled back as soon as its
+    A removable plan that was started cannot be executed again, so it is rolled back as soon as its
     executor is dead. Returns the instants of the removed plans.
     """
     if delay_ms is None:
@@ -299,10 +302,12 @@ def _remove_external(writer: TableWriter, instant: str, action: Action) -> None:
     """Roll back a plan that is not in the ledger."""
     txns = writer.transactions
     seen = txns.ledger.run(survey(txns.ledger.publisher.folder))
-    begun = [i for i in seen.pending if i.requested == instant and i.state is InstantState.INFLIGHT]
-    # C101: a writer that has begun it may be alive without a heartbeat.
+    inflight = [
+        i for i in seen.pending if i.requested == instant and i.state is InstantState.INFLIGHT
+    ]
+    # C101: a writer that has started it may be alive without a heartbeat.
     alive = seen.is_alive(instant, default_lifetime_ms=txns.lifetime_ms) or any(
-        seen.is_fresh(each, txns.lifetime_ms) for each in begun if instant not in seen.heartbeats
+        seen.is_fresh(each, txns.lifetime_ms) for each in inflight if instant not in seen.heartbeats
     )
     intent = RollbackIntent(
         Action.ROLLBACK,

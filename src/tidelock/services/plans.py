@@ -2,7 +2,7 @@
 
 A claim is a ledger entry, so a wrongly expired heartbeat costs work but never data. A plan that an
 external writer scheduled is imported (C99): its files are compared with the table at the time of
-the plan and now; then one ledger entry makes it a plan like any other.
+the plan and the current table; then one ledger entry makes it a plan like any other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tidelock.txn.ledger_io import Declined, Undetermined
 from tidelock.txn.plans import ClaimRefusal, NotClaimed, import_plan
 from tidelock.txn.state import LedgerState
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 _ATTEMPTS_MAX: Final = 5
 _CANCEL: Final = "`tidelock services TABLE cancel INSTANT --force` removes such a plan"
@@ -70,7 +70,7 @@ class ExecutedPlan:
 
 
 def schedule_plan(
-    transactions: Transactions, action: Action, make: Callable[[], PlanDraft | None]
+    transactions: TransactionManager, action: Action, make: Callable[[], PlanDraft | None]
 ) -> str | None:
     """Schedule the plan that `make` returns for the current table; None if it returns None.
 
@@ -124,7 +124,7 @@ class PlannedService(ABC):
 
 @contextmanager
 def claimed(
-    transactions: Transactions, instant: str, operation: OperationType
+    transactions: TransactionManager, instant: str, operation: OperationType
 ) -> Iterator[Transaction]:
     """Claim a plan for the duration of the block; the claim is released if nothing is committed.
 
@@ -142,7 +142,7 @@ def claimed(
         try:
             yield transaction
         except (DataCorrupt, NotFound) as error:
-            # After another process took the plan over, its input files may be gone.
+            # After another process took the plan over, its input files may have been deleted.
             if transaction.is_aborted():
                 raise Conflict(
                     f"the plan {instant} was taken over after its heartbeat expired: {error}"
@@ -244,7 +244,7 @@ def import_external_plan(writer: TableWriter, instant: str, action: Action) -> N
             return  # the claim reports what happened to the plan
         if not txns.runs_external_plans:
             raise Conflict(
-                f"the {action} {instant} was scheduled by a writer without a ledger",
+                f"the {action} {instant} was scheduled by an external writer",
                 hint="to execute it here, set tidelock.write.mixed=true and the lock provider of"
                 " that writer; or `tidelock services TABLE cancel` it",
             )
@@ -276,7 +276,8 @@ def _append_import(writer: TableWriter, timeline: ActiveTimeline, found: Instant
         problem = _mismatch(piece, action, instant, current.get(group), planned.get(group))
         if problem is not None:
             raise Conflict(
-                f"the {action} {instant} cannot be executed: {problem}, in {'/'.join(group)}",
+                f"the {action} {instant} cannot be executed: {problem}"
+                f" (file group {'/'.join(group)})",
                 hint=_CANCEL,
             )
     targets = frozenset(piece.group for piece in slices)

@@ -29,8 +29,8 @@ TTL_MS: Final = 600_000
 
 LEASE_MS: Final = ConfigSection.SERVICES.declare(
     "tidelock.read.lease.ms",
-    "how long a clean of ours keeps what an open table reads, after its reader was last"
-    " heard of; it is renewed while the table is open. 0 for not at all",
+    "lifetime of a reader lease: while it is valid, cleans by Tidelock keep the files that an open"
+    " table reads. It is renewed while the table is open. 0 disables leases",
     default=0,
 )
 
@@ -72,7 +72,7 @@ def leased_since(store: ObjectStore, clock: Clock) -> str | None:
 class ReaderLease:
     """A context manager that holds a lease and renews it in a thread.
 
-    Does not guarantee that files are kept: see the module.
+    Does not guarantee that files are kept: leases are advisory.
     """
 
     def __init__(

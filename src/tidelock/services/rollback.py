@@ -19,12 +19,12 @@ from tidelock.services.plans import claimed
 from tidelock.txn.plans import (
     RollbackIntent,
     RollbackResult,
-    carried_out,
-    completion,
+    completion_draft,
     files_by_instant,
     pending_rollbacks,
     remove_all,
     remove_plan,
+    rollback_result,
     scheduled_rollback,
     schema_after_rollback,
 )
@@ -138,8 +138,8 @@ class RollbackPlans:
             removed = txns.ledger.run(remove_all(txns, plan))
             schema_id = txns.ledger.run(schema_after_rollback(txns)) if plan.blocks_commits else ""
             took_ms = txns.clock.now().monotonic_ms - began_ms
-            draft = completion(plan, removed, took_ms=took_ms, base=uri, schema_id=schema_id)
-            return carried_out(plan, removed, transaction.commit(draft))
+            draft = completion_draft(plan, removed, took_ms=took_ms, base=uri, schema_id=schema_id)
+            return rollback_result(plan, removed, transaction.commit(draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class RollbackService(RollbackPlans):
             rollback_plan(instant, found.action.value, files, base=self.writer.store.uri),
             txns.ledger.state.position,
             complete=found.is_completed,
-            reason="rolled back" if found.is_completed else "rolled back by hand",
+            reason="rolled back" if found.is_completed else "rolled back manually",
         )
         with txns.table_change() as check:
             return txns.ledger.run(scheduled_rollback(txns, intent, seen=seen), check).instant

@@ -32,7 +32,7 @@ class Skipped:
 
     instant: str
     why: str
-    overtaken: bool = False
+    conflicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +187,8 @@ def clustering(writer: TableWriter, options: Mapping[str, object]) -> Service:
 
 def _remove_expired(writer: TableWriter, options: Mapping[str, object]) -> tuple[RolledBack, ...]:
     plans = writer.transactions.ledger.refresh().plans
-    gone = remove_expired(writer.transactions, delay_ms=c.plan_delay_ms(options))
-    return tuple(RolledBack(each, plans[each].action.value) for each in gone if each in plans)
+    removed = remove_expired(writer.transactions, delay_ms=c.plan_delay_ms(options))
+    return tuple(RolledBack(each, plans[each].action.value) for each in removed if each in plans)
 
 
 def _path(partition: str | None, name: str | None) -> str:
@@ -197,8 +197,8 @@ def _path(partition: str | None, name: str | None) -> str:
 
 SPARK_DRIVER_BYTES: Final = ConfigSection.SERVICES.declare(
     "tidelock.spark.services.driver.max.bytes",
-    "stored bytes up to which a table service runs in the driver; without this 8 MB, and"
-    " all where Spark runs in the driver's own machine",
+    "a table service whose input has at most this number of stored bytes runs in the Spark driver;"
+    " default: 8 MB, or no limit with a local Spark master",
     parse=int,
 )
 

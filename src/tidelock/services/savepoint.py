@@ -73,7 +73,7 @@ class Savepoints:
         target = self._target(snapshot, instant)
         if lost := lost_files(snapshot, target.completion):
             raise Conflict(
-                f"no savepoint at {target.requested}: a clean has deleted its file {lost[0]}",
+                f"no savepoint was created at {target.requested}: a clean has deleted {lost[0]}",
                 hint="create savepoints within hoodie.clean.commits.retained commits",
             )
         now_ms = txns.clock.now().wall_epoch_ms

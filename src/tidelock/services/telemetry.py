@@ -16,7 +16,7 @@ from tidelock.core.telemetry import (
     log_event,
     span,
 )
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -35,31 +35,33 @@ METRICS: Final = (
     MetricName("service.duration", _T, "how long the execution of a plan took, in ms"),
 )
 
-SCHEDULED = EventName("service.scheduled", logging.INFO, "a plan was made", ("service",))
+SCHEDULED = EventName("service.scheduled", logging.INFO, "a plan was scheduled", ("service",))
 EXECUTED = EventName(
     "service.executed", logging.INFO, "a plan was executed", ("service", "took_ms")
 )
-FAILED = EventName("service.failed", logging.INFO, "a plan was not carried out", ("service", "why"))
+FAILED = EventName("service.failed", logging.INFO, "a plan was not executed", ("service", "why"))
 EVENTS: Final = (SCHEDULED, EXECUTED, FAILED)
 
 SERVICE_SPAN = SpanName("tidelock.service", "the execution of a table service's plan")
 SPANS: Final = (SERVICE_SPAN,)
 
 
-def report_scheduled(transactions: Transactions, service: str, instant: str) -> None:
+def report_scheduled(transactions: TransactionManager, service: str, instant: str) -> None:
     """Report a scheduled plan."""
     PROCESS.count("service.scheduled")
     _report(SCHEDULED, transactions, service, instant, "the %s %s is scheduled")
 
 
-def report_refused(transactions: Transactions, service: str, instant: str, why: str) -> None:
+def report_refused(transactions: TransactionManager, service: str, instant: str, why: str) -> None:
     """Report a plan that could not be claimed."""
     PROCESS.count("service.refused")
     _report(FAILED, transactions, service, instant, "the %s %s was not claimed", why=why)
 
 
 @contextmanager
-def observe_execution(transactions: Transactions, service: str, instant: str) -> Iterator[None]:
+def observe_execution(
+    transactions: TransactionManager, service: str, instant: str
+) -> Iterator[None]:
     """Record the execution of a plan: its span, duration and outcome."""
     clock = transactions.clock
     started_ms = clock.now().monotonic_ms
@@ -77,13 +79,13 @@ def observe_execution(transactions: Transactions, service: str, instant: str) ->
     _report(EXECUTED, transactions, service, instant, "the %s %s is done", took_ms=took_ms)
 
 
-def _context(transactions: Transactions) -> dict[str, str]:
+def _context(transactions: TransactionManager) -> dict[str, str]:
     return {"table": transactions.store.uri, "writer": transactions.owner}
 
 
 def _report(
     event: EventName,
-    transactions: Transactions,
+    transactions: TransactionManager,
     service: str,
     instant: str,
     message: str,

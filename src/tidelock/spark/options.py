@@ -24,7 +24,7 @@ class QueryType(StrEnum):
 
 QUERY_TYPE = ConfigSection.SPARK_READS.declare(
     "hoodie.datasource.query.type",
-    "snapshot, read_optimized or incremental",
+    "kind of query: snapshot, read_optimized or incremental",
     default="snapshot",
     parse=str.lower,
     choices=QueryType,
@@ -32,7 +32,7 @@ QUERY_TYPE = ConfigSection.SPARK_READS.declare(
 )
 INCREMENTAL_FORMAT = ConfigSection.SPARK_READS.declare(
     "hoodie.datasource.query.incremental.format",
-    "latest_state: an incremental query returns rows as of its end; cdc is not supported",
+    "rows of an incremental query: latest_state, as of its end; cdc is not supported",
     default="latest_state",
     parse=str.lower,
     choices=("latest_state",),

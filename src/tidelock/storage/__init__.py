@@ -1,1 +1,1 @@
-"""Objects with conditional writes: one contract, five implementations."""
+"""Object stores with conditional writes: one contract, five implementations."""

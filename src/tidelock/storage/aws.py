@@ -81,8 +81,8 @@ UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """Credentials; the repr does not have the secrets."""
+class AwsCredentials:
+    """Credentials; the repr omits the secrets."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -90,7 +90,7 @@ class Keys:
 
 
 def canonical_query(parameters: Mapping[str, str]) -> str:
-    """Return `parameters` encoded and sorted, as the URL and the signature need them."""
+    """Return `parameters` encoded and sorted, as the URL and the signature require."""
     encoded = ((quote(name, safe=""), quote(value, safe="")) for name, value in parameters.items())
     return "&".join(f"{name}={value}" for name, value in sorted(encoded))
 
@@ -120,7 +120,7 @@ class Signer:
         query: str,
         headers: dict[str, str],
         *,
-        keys: Keys,
+        keys: AwsCredentials,
         region: str,
         payload: str,
         now_epoch_ms: int,
@@ -158,7 +158,7 @@ class Signer:
         return key
 
 
-def key_source(settings: Mapping[str, object]) -> KeySource:
+def credential_source(settings: Mapping[str, object]) -> CredentialSource:
     """Return the source of keys that the settings select. Raises: `ConfigInvalid`."""
     access_key = config.AWS_ACCESS_KEY.value(settings)
     secret_key = config.AWS_SECRET_KEY.value(settings)
@@ -170,25 +170,25 @@ def key_source(settings: Mapping[str, object]) -> KeySource:
         )
     static = None
     if access_key is not None and secret_key is not None:
-        static = Keys(access_key, secret_key, config.AWS_SESSION_TOKEN.value(settings))
+        static = AwsCredentials(access_key, secret_key, config.AWS_SESSION_TOKEN.value(settings))
     if role_arn is not None:
-        return RoleKeys(
+        return RoleCredentials(
             role_arn,
             session_name=config.AWS_ROLE_SESSION.required(settings),
             external_id=config.AWS_ROLE_EXTERNAL_ID.value(settings),
             source=static,
         )
-    return StaticKeys(static) if static is not None else ChainKeys()
+    return StaticCredentials(static) if static is not None else ChainCredentials()
 
 
-class StaticKeys:
+class StaticCredentials:
     """The keys in the settings."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: AwsCredentials) -> None:
         """Store the keys."""
         self._keys = keys
 
-    def keys(self) -> Keys:
+    def keys(self) -> AwsCredentials:
         """Return the keys."""
         return self._keys
 
@@ -197,7 +197,7 @@ class StaticKeys:
         return None
 
 
-class ChainKeys:
+class ChainCredentials:
     """Keys of the default AWS credential chain, refreshed by botocore."""
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class ChainKeys:
         self._found: Any = None
         self._looking = threading.Lock()
 
-    def keys(self) -> Keys:
+    def keys(self) -> AwsCredentials:
         """Return valid keys. Raises: `PermissionDenied`, `StoreUnreachable`."""
         try:
             with self._looking:
@@ -229,7 +229,7 @@ class ChainKeys:
                 f"AWS credentials were refused: {type(error).__name__}",
                 hint="run `aws sts get-caller-identity` to check the AWS configuration",
             ) from error
-        return Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     def region(self) -> str | None:
         """Return the region of the environment or the profile."""
@@ -251,11 +251,16 @@ class ChainKeys:
         return found
 
 
-class RoleKeys(ChainKeys):
+class RoleCredentials(ChainCredentials):
     """Keys of a role, assumed with `source` or the default chain, and renewed in time."""
 
     def __init__(
-        self, role_arn: str, *, session_name: str, external_id: str | None, source: Keys | None
+        self,
+        role_arn: str,
+        *,
+        session_name: str,
+        external_id: str | None,
+        source: AwsCredentials | None,
     ) -> None:
         """Store the role; it is assumed on first use."""
         super().__init__()
@@ -287,7 +292,7 @@ class RoleKeys(ChainKeys):
         )
 
 
-KeySource = StaticKeys | ChainKeys
+CredentialSource = StaticCredentials | ChainCredentials
 
 
 def _botocore(module: str) -> Any:

@@ -97,7 +97,7 @@ class SharedKey:
         return {"authorization": f"SharedKey {self._account}:{encoded}"}
 
     def string_to_sign(self, request: UnsignedRequest) -> str:
-        """Return the canonical text of the request that Azure signs, too."""
+        """Return the canonical text of the request; Azure computes the same text to verify it."""
         headers = request.headers
         values = dict(headers)
         if values.get("content-length") == "0":
@@ -161,7 +161,7 @@ class BearerToken:
 def identity(settings: Mapping[str, object], clock: Clock) -> BearerToken:
     """Return the identity in the settings, in Hudi's order, or else that of this machine."""
     try:
-        from azure import identity as found  # an extra
+        from azure import identity as found  # an optional dependency
     except ImportError as error:
         raise MissingExtra(
             "Azure credentials need azure-identity", hint="pip install 'tidelock[azure]'"
@@ -176,7 +176,7 @@ def identity(settings: Mapping[str, object], clock: Clock) -> BearerToken:
     return BearerToken(found.DefaultAzureCredential(), clock)
 
 
-# The account of every emulator of Azure storage; its key is public and opens nothing else.
+# The account of every emulator of Azure storage; its key is public and valid for nothing else.
 _EMULATOR = {
     "AccountName": "devstoreaccount1",
     "AccountKey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/"
@@ -265,7 +265,7 @@ class AzurePartWriter(CloudPartWriter):
     """Stages the blocks of a blob. Block ids contain a nonce: concurrent uploads do not mix."""
 
     def __init__(self, target: UploadTarget, nonce: str) -> None:
-        """Send nothing yet."""
+        """Create the writer; sends no request."""
         super().__init__(target)
         self._nonce = nonce
         self._blocks: list[str] = []

@@ -71,7 +71,7 @@ class CloudPartWriter(PartWriter):
     """Sends the parts of one object to a cloud store."""
 
     def __init__(self, target: UploadTarget) -> None:
-        """Send nothing yet."""
+        """Create the writer; sends no request."""
         self._target = target
 
 
@@ -139,7 +139,7 @@ class CloudStore(ABC):
         """Find the server and the credentials, and return connections to the server."""
 
     def _moved(self, reply: HttpReply) -> bool:
-        """Return whether the store has taken another address from a reply that did nothing."""
+        """Switch to the address in a redirect; return whether the request must be sent again."""
         del reply
         return False
 
@@ -323,8 +323,8 @@ class CloudStore(ABC):
 
     def _malformed(self, key: str, found: str) -> DataCorrupt:
         return DataCorrupt(
-            f"{self._subject(key)}: unexpected reply of the store: {found}",
-            hint="check that the endpoint is that of a store of this kind",
+            f"{self._subject(key)}: unexpected reply from the store: {found}",
+            hint="check that the endpoint belongs to a store of this type",
         )
 
     def _subject(self, key: str) -> str:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 class Create:
     """Write only if the key does not exist.
 
-    An object that is not `lasting` may be lost in a power failure. Use it for data about a running
+    An object that is not `durable` may be lost in a power failure. Use it for data about a running
     process, which does not survive a power failure either.
     """
 
-    lasting: bool = True
+    durable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Nothing was written; the store asks to wait (429, or a 409 that does not clear)."""
+    """Nothing was written; the client should wait (429, or a 409 that does not clear)."""
 
     retry_after_ms: int | None = None
     cause: str = "throttled"
@@ -72,7 +72,7 @@ class Busy:
 class Unclear:
     """No answer, or one that proves nothing (timeout, reset, 5xx): the write may have succeeded.
 
-    After a `volatile` one the object is visible but may be lost in a crash: the device failed
+    After a `volatile` reply the object is visible but may be lost in a crash: the device failed
     while it was made durable. Reading it back proves nothing, because it is read from memory.
     """
 

@@ -59,7 +59,7 @@ class GcsPartWriter(CloudPartWriter):
     """
 
     def __init__(self, target: UploadTarget, start_session: UnsignedRequest) -> None:
-        """Send nothing yet. `start_session` is the request that starts the session."""
+        """Create the writer; sends no request. `start_session` is the request to start with."""
         super().__init__(target)
         self._start_session = start_session
         self._session = ""
@@ -93,7 +93,7 @@ class GcsPartWriter(CloudPartWriter):
 
         def classify(reply: HttpReply) -> PutReply | Contended:
             if reply.status == _INCOMPLETE:
-                return Unclear("the store expects more of an upload that is complete")
+                return Unclear("the store expects more bytes after the last part")
             return self._target.classify(reply)
 
         content_range = f"bytes {self._sent_bytes}-{total - 1}/{total}"
@@ -157,8 +157,9 @@ class GcsPartWriter(CloudPartWriter):
         received = int(found[1]) + 1 if found else 0
         if not self._sent_bytes <= received <= most:
             raise DataCorrupt(
-                f"{self._target.subject}: the store has {received} bytes of an upload that had"
-                f" {self._sent_bytes} before and cannot have more than {most} now"
+                f"{self._target.subject}: expected the upload to have {self._sent_bytes} to {most}"
+                f" bytes, but the store reports {received}",
+                hint="start the upload again",
             )
         self._sent_bytes = received
 
@@ -172,7 +173,7 @@ class GoogleTokens:
     def __init__(self) -> None:
         """Import google-auth; credentials are looked up on first use."""
         try:
-            import google.auth  # an extra
+            import google.auth  # an optional dependency
             import google.auth.exceptions
             import google.auth.transport.urllib3
             import urllib3
@@ -377,7 +378,7 @@ def _condition(mode: PutMode) -> dict[str, str]:
         case Match(version):
             if not (version.isascii() and version.isdecimal()):
                 raise InvalidInput(
-                    f"{version!a} is not a generation", hint="give one that this store returned"
+                    f"{version!a} is not a generation", hint="use one that this store returned"
                 )
             return {"ifGenerationMatch": version}
         case Overwrite():
@@ -387,7 +388,7 @@ def _condition(mode: PutMode) -> dict[str, str]:
 
 
 def _reason(reply: HttpReply) -> str:
-    """Return the reason in an error document; "" without one."""
+    """Return the reason in an error document; "" if there is none."""
     try:
         return str(json.loads(reply.body)["error"]["errors"][0]["reason"])
     except (ValueError, KeyError, IndexError, TypeError):

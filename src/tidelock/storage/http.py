@@ -81,7 +81,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """A complete reply: the head was whole, and the body had the announced length."""
+    """A complete reply: the head was complete, and the body had the declared length."""
 
     status: int
     headers: Mapping[str, str]
@@ -114,7 +114,7 @@ class Transport:
     """
 
     def __init__(self, clock: Clock, *, secret_query: str = "", ca_file: str | None = None) -> None:
-        """Open nothing yet."""
+        """Create the transport; opens no connection."""
         self._clock = clock
         self._secret_query = secret_query
         self._ca_file = ca_file
@@ -332,7 +332,7 @@ def _errno_text(error: Exception) -> str:
 
 
 Build = Callable[[], HttpRequest]
-"""Builds the request anew for each attempt: a signature contains the time it was made."""
+"""Builds the request again for each attempt: a signature contains the time of signing."""
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _BACKOFF = Backoff(first_ms=25, max_ms=2_000)
@@ -352,8 +352,9 @@ Classify = Callable[[HttpReply], PutReply | Contended]
 class Exchange:
     """Sends the requests of one store, each within `timeout_ms`.
 
-    `observe` is called with the verb of every request that was sent. `moved` may take a new
-    address from a reply that says that nothing was done; the request is then built and sent again.
+    `observe` is called with the verb of every request that was sent. `moved` may switch to
+    the address in a redirect, which proves that nothing was done; the request is then built and
+    sent again.
     """
 
     def __init__(
@@ -490,8 +491,8 @@ class Exchange:
         match answer:
             case HttpReply(status=429 | 503 as status):
                 return Throttled(
-                    f"{subject}: the store answered {status} and requests a lower rate",
-                    hint="send fewer requests at a time, or retry later",
+                    f"{subject}: the store is throttling requests: it answered {status}",
+                    hint="send fewer concurrent requests, or retry later",
                     retry_after_ms=self._retry_after_ms(answer),
                 )
             case HttpReply(status=status):
@@ -532,7 +533,7 @@ def http_date_ms(text: str) -> int | None:
 
 
 def modified_ms(reply: HttpReply) -> int:
-    """Return the modification time in the reply; 0 without one."""
+    """Return the modification time in the reply; 0 if it has none."""
     return http_date_ms(reply.headers.get("last-modified", "")) or 0
 
 
@@ -601,12 +602,12 @@ def parse_xml(body: bytes, *, subject: str) -> ET.Element:
     except (UnicodeDecodeError, ET.ParseError) as error:
         raise DataCorrupt(
             f"{subject}: the store's reply is not XML",
-            hint="check that the endpoint is that of a store",
+            hint="check that the endpoint belongs to an object store",
         ) from error
 
 
 def text_of(element: ET.Element, name: str) -> str:
-    """Return the text of the child `name` in any namespace; "" without one."""
+    """Return the text of the child `name` in any namespace; "" if there is none."""
     return element.findtext(f"{{*}}{name}") or ""
 
 
@@ -619,5 +620,5 @@ def document_text(body: bytes, name: str) -> str:
 
 
 def error_code(body: bytes) -> str:
-    """Return the `Code` of an error document; "" without one."""
+    """Return the `Code` of an error document; "" if there is none."""
     return document_text(body, "Code").strip() if b"<Code>" in body else ""

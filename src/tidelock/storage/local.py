@@ -345,8 +345,7 @@ class LocalStore:
         parts, name = _split_key(key)
         # An empty object has no bytes to lose, and file systems keep the order of names: its name
         # is durable once the name of any later object is.
-        lasting = not isinstance(mode, Create) or mode.lasting
-        durable = self._fsync and bool(body) and lasting
+        durable = self._fsync and bool(body) and (not isinstance(mode, Create) or mode.durable)
         for left in reversed(range(_FOLDER_TRIES)):
             try:
                 with opened_folder(self._root, parts, create=True, fsync=durable) as handle:
@@ -422,7 +421,7 @@ class LocalStore:
     ) -> PutReply:
         found = _stat(handle, name)
         if _condition_fails(found, mode):
-            # Read without the lock, but true at that time: the write may be refused at once.
+            # Checked without the lock, which is sufficient to refuse: the condition was false now.
             return Refused()
         if not body and isinstance(mode, Create):
             return self._create_empty(handle, name, subject)

@@ -22,7 +22,7 @@ from tidelock.storage.contract import (
 from tidelock.storage.uploads import BufferedUpload
 from tidelock.storage.uri import checked_key, checked_prefix
 
-# Numbers, not memory addresses: the address of a deleted store is soon that of another one.
+# Not `id()`: Python reuses the address of a deleted object for another one.
 _numbers = count(1)
 
 
@@ -36,7 +36,7 @@ class MemoryStore:
         clock: Clock | None = None,
         observe: Callable[[str], None] | None = None,
     ) -> None:
-        """Start empty."""
+        """Create an empty store."""
         self._name = name
         self._number = next(_numbers)
         self._clock = clock or SystemClock()

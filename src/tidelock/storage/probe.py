@@ -69,7 +69,7 @@ def _has_proof(store: ObjectStore) -> bool:
 def probe_store(
     store: ObjectStore, *, clock: Clock | None = None, ids: IdSource | None = None
 ) -> None:
-    """Test every condition on scratch objects. Raises: `StoreUnsafe` with the ignored one."""
+    """Test every condition on scratch objects. Raises: `StoreUnsafe` naming the ignored one."""
     run = _Probe(store, clock or SystemClock(), ids or SystemIds())
     try:
         run.in_sequence()

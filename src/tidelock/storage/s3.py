@@ -22,7 +22,7 @@ from tidelock.storage.aws import (
     Signer,
     aws_address,
     canonical_query,
-    key_source,
+    credential_source,
     payload_hash,
     server_address,
 )
@@ -55,7 +55,7 @@ class S3PartWriter(CloudPartWriter):
     """Sends the parts of an S3 multipart upload."""
 
     def __init__(self, target: UploadTarget) -> None:
-        """Send nothing yet."""
+        """Create the writer; sends no request."""
         super().__init__(target)
         self._upload_id = ""
         self._etags: list[str] = []
@@ -92,7 +92,7 @@ class S3PartWriter(CloudPartWriter):
         return reply
 
     def abort(self) -> None:
-        """Have the parts removed."""
+        """Abort the multipart upload, which deletes its parts."""
         if self._upload_id:
             query = {"uploadId": self._upload_id}
             self._target.send("delete", UnsignedRequest("DELETE", self._target.path, query))
@@ -156,7 +156,7 @@ class S3Store(CloudStore):
     _page_parameter = "continuation-token"
 
     def _transport(self, settings: Mapping[str, object]) -> Transport:
-        self._keys = key_source(settings)
+        self._keys = credential_source(settings)
         self._signer = Signer()
         self._on_aws, self._address = self._located(settings)
         return Transport(self._clock, ca_file=os.environ.get("AWS_CA_BUNDLE"))
@@ -188,7 +188,7 @@ class S3Store(CloudStore):
         return False, address
 
     def _moved(self, reply: HttpReply) -> bool:
-        """Take the bucket's region from a reply of another region, which has done nothing."""
+        """Switch to the bucket's region if a reply, from another region, redirects to it."""
         if not self._on_aws or reply.status not in (301, 307, 400):
             return False
         region = _named_region(reply)

@@ -42,7 +42,7 @@ class BufferedUpload(AbstractContextManager["BufferedUpload", None]):
     def __init__(
         self, put_whole: Callable[[bytes], PutReply], parts: PartWriter | None = None
     ) -> None:
-        """Send nothing yet."""
+        """Create an empty upload; sends no request."""
         self._put_whole = put_whole
         self._parts = parts
         self._buffer = bytearray()

@@ -2,7 +2,7 @@
 
 The application transaction of a writer in the ledger is authoritative (C78). The checkpoint is also
 in the commit metadata: under Hudi's keys, for Hudi's readers, and under our own key with the writer
-id. Hudi's keys have room for one writer only, the last one.
+id. Hudi's keys hold the checkpoint of one writer only, the last one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def checkpoint_of(data: Mapping[str, str] | str, *, where: str) -> StreamCheckpo
     """Return the checkpoint of an application transaction. Raises: `DataCorrupt`."""
     if isinstance(data, str) or OURS not in data:
         raise DataCorrupt(
-            f"{where}: the application transaction is not a streamer's",
+            f"{where}: the application transaction was not written by a streamer",
             hint="use another writer id",
         )
     try:

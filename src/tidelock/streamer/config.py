@@ -169,7 +169,7 @@ TRANSFORMER_SQL_FILE = declare(
     parse=str,
 )
 INCR_PATH = declare(
-    "hoodie.streamer.source.hoodieincr.path", "table to read the changes of", parse=str
+    "hoodie.streamer.source.hoodieincr.path", "table whose changes are read", parse=str
 )
 INCR_INSTANTS = declare(
     "hoodie.streamer.source.hoodieincr.num_instants",
@@ -260,7 +260,7 @@ SOURCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StreamerRequest:
-    """The request to a streamer; `properties` combines the file and the single settings."""
+    """The options of a streamer; `properties` are the settings of the file and of the command."""
 
     target_base_path: str
     source_class: str

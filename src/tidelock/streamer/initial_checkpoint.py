@@ -70,11 +70,16 @@ def _after_connect_files(address: StoreAddress) -> str:
         # The last offset in the name is included in the file; Hudi reads that record again.
         offsets[int(found[2])] = max(int(found[4]) + 1, offsets.get(int(found[2]), 0))
     if not topics:
-        raise NotFound(f"{address.uri}: no file of Kafka Connect (topic+partition+first+last)")
+        raise NotFound(
+            f"{address.uri}: expected files of Kafka Connect, named topic+partition+first+last,"
+            " found none",
+            hint=f"correct {c.CHECKPOINT_PROVIDER_PATH.key}",
+        )
     missing = set(range(max(offsets))) - set(offsets)
     if len(topics) > 1 or missing:
         several = f" several topics ({', '.join(sorted(topics))})" if len(topics) > 1 else ""
-        gaps = f" no file of the partitions {sorted(missing)}" if missing else ""
+        joined = " and" if several else ""
+        gaps = f"{joined} no file of the partitions {sorted(missing)}" if missing else ""
         raise ConfigInvalid(
             f"{address.uri}: expected files of one topic and all its partitions, got{several}{gaps}"
         )

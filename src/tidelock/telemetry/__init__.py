@@ -1,1 +1,1 @@
-"""Where metrics, spans and events go: an endpoint, a gateway, a tracer, lines of JSON."""
+"""Exports telemetry: Prometheus metrics, OpenTelemetry spans, and events as JSON lines."""

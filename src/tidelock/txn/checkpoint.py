@@ -22,9 +22,9 @@ CHECKPOINT_FORMAT: Final = 5
 older releases can read it."""
 
 _WITHOUT_FORGOTTEN: Final = 4
-_WITHOUT_ADOPTED: Final = 3
+_WITHOUT_IMPORTED_PLANS: Final = 3
 _WITHOUT_SAVEPOINTS: Final = 2
-_WITHOUT_MARKS: Final = 1
+_WITHOUT_APP_TRANSACTIONS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def _format(state: LedgerState) -> int:
     if any(plan.imported for plan in state.plans.values()):
         return _WITHOUT_FORGOTTEN
     if state.savepoints or any(plan.rolls_back for plan in state.plans.values()):
-        return _WITHOUT_ADOPTED
-    return _WITHOUT_SAVEPOINTS if state.app_transactions else _WITHOUT_MARKS
+        return _WITHOUT_IMPORTED_PLANS
+    return _WITHOUT_SAVEPOINTS if state.app_transactions else _WITHOUT_APP_TRANSACTIONS
 
 
 def _forgotten(fields: Fields, name: str) -> tuple[str, str] | None:

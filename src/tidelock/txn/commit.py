@@ -126,7 +126,7 @@ class CommitDraft:
     """A write ready to commit: its metadata, and what conflict checks need to know.
 
     `touched` are existing file groups that were merged or appended to, `created` are new groups,
-    `appended` those of both with only new log files, `replaced` are gone after this commit.
+    `appended` those of both with only new log files, `replaced` are hidden by this commit.
     `intents` are the partitions that the write overwrites, None for the whole table. `inserts` has
     per partition the keys that were looked up and not found (new rows of an upsert, misses of a
     delete), None if they are too many. A `blind` write allows duplicates (insert, bulk_insert).
@@ -272,7 +272,7 @@ class ConflictChecker:
 def commit(
     view: View, checker: ConflictChecker, fact: Commit, *, owner: str, contended: bool = False
 ) -> Steps[Appended | Declined[Conflicted] | Undetermined]:
-    """Append the commit unless it conflicts; `contended` if others commit all the time."""
+    """Append the commit unless it conflicts; `contended` if others commit concurrently."""
     # A long write may need entries that are no longer in memory.
     entries = yield from history(view, checker.checked)
     if entries is not None and (conflict := checker.check_entries(entries, view)) is not None:
@@ -281,14 +281,14 @@ def commit(
     def propose(seen: View) -> Fact | Decline[Conflicted]:
         problem = validate_entry(fact, seen.state, owner=owner)
         if problem is not None:
-            return Decline(_unlawful(checker, fact, seen, problem))
+            return Decline(_invalid_entry(checker, fact, seen, problem))
         conflict = checker.check(seen)
-        return Decline(conflict) if conflict is not None else _with_last_mark(fact, seen.state)
+        return Decline(conflict) if conflict is not None else _with_previous_batch(fact, seen.state)
 
     return (yield from append(view, propose, owner=owner, contended=contended))
 
 
-def _with_last_mark(fact: Commit, state: LedgerState) -> Commit:
+def _with_previous_batch(fact: Commit, state: LedgerState) -> Commit:
     """Return the commit with the application's previous batch, for a later rollback (C82)."""
     if fact.app_transaction is None:
         return fact
@@ -296,7 +296,8 @@ def _with_last_mark(fact: Commit, state: LedgerState) -> Commit:
     return replace(fact, follows={name: state.app_transactions.get(name)})
 
 
-def _unlawful(checker: ConflictChecker, fact: Commit, view: View, problem: str) -> Conflicted:
+def _invalid_entry(checker: ConflictChecker, fact: Commit, view: View, problem: str) -> Conflicted:
+    """Return the outcome of a commit that the ledger rules reject because of `problem`."""
     by = tuple(
         Party(
             entry.fact.instant, fact.footprint.commit_kind, entry.owner, entry.position, entry.time
@@ -530,19 +531,19 @@ def begin(view: View, request: BeginRequest, *, above: str = "") -> Steps[BegunI
         yield CheckHeld()
         if request.skew_ms:
             yield Pause(2.0 * request.skew_ms)
-        version = yield from _create(heartbeat_key(time), body, Create(lasting=False))
+        version = yield from _create(heartbeat_key(time), body, Create(durable=False))
         if version is not None:
             # C44: an earlier owner of this time has appended a later entry by now.
             known = view.position
             view = yield from forward(view)
             instant = Instant(time, request.action, InstantState.REQUESTED)
             free = time > view.state.time and not view.state.is_resolved(time)
-            announced = free and (yield from _announce(instant, request))
-            if announced:
+            created = free and (yield from _create_pending(instant, request))
+            if created:
                 if not (yield from _is_late(instant, heartbeat, now)):
                     # Without contention the clock's time is good enough.
-                    calm = not tries and view.position == known
-                    ahead_ms -= ahead_ms // (2 if calm else 8)
+                    uncontended = not tries and view.position == known
+                    ahead_ms -= ahead_ms // (2 if uncontended else 8)
                     return BegunInstant(
                         instant.started(), attempt, heartbeat, version, view, ahead_ms
                     )
@@ -555,7 +556,7 @@ def begin(view: View, request: BeginRequest, *, above: str = "") -> Steps[BegunI
                     yield Delete(f"{request.folder}/{state.file_name}")
             # An existing request may be ours with a lost answer. Its heartbeat shows that it does
             # not belong to a Java writer, and recovery rolls it back when the heartbeat is old.
-            if announced or not free:
+            if created or not free:
                 yield Delete(heartbeat_key(time))
         began_ms, now = now.monotonic_ms, (yield ReadClock())
         ahead_ms = min(_AHEAD_MS_MAX, max(ahead_ms, 2 * int(now.monotonic_ms - began_ms)))
@@ -565,7 +566,7 @@ def begin(view: View, request: BeginRequest, *, above: str = "") -> Steps[BegunI
 
 
 def _is_late(instant: Instant, heartbeat: Heartbeat, began: Now) -> Steps[bool]:
-    """Return whether the time expired while its owner slept, before the instant was created.
+    """Return whether the time expired while its owner was suspended, before the instant existed.
 
     The archive checks the timeline and the heartbeats. If both were missing, its boundary may have
     moved past this time.
@@ -577,10 +578,11 @@ def _is_late(instant: Instant, heartbeat: Heartbeat, began: Now) -> Steps[bool]:
     return found is None or found.body != heartbeats.encode(heartbeat)
 
 
-def _announce(instant: Instant, request: BeginRequest) -> Steps[bool]:
+def _create_pending(instant: Instant, request: BeginRequest) -> Steps[bool]:
     """Create the requested and inflight files; return False if an earlier write used the time.
 
-    The files are mostly empty, so one of uncertain origin is left for rollback.
+    The files are mostly empty, so they do not show who created them: a file that may belong to
+    another writer is left for its rollback.
     """
     first = yield from _create(
         f"{request.folder}/{instant.file_name}", request.requested, known=False

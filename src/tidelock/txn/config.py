@@ -31,7 +31,7 @@ class FailedWrites(StrEnum):
 
     EAGER = "EAGER"  # the next writer, before it begins
     LAZY = "LAZY"  # clean, once the heartbeat has expired
-    NEVER = "NEVER"  # nobody
+    NEVER = "NEVER"  # no process
 
 
 class MetadataPolicy(StrEnum):

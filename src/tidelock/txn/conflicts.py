@@ -7,7 +7,7 @@ was committed after it read the table, so every overlap with such a commit is a 
 the cases that `scripts.generate_docs` lists with their proofs.
 
 A rule covers one effect and applies to every pair of operations that can have it
-(`tidelock.txn.footprint.EFFECTS`). No pair is listed by hand, so none is missing.
+(`tidelock.txn.footprint.EFFECTS`). Pairs are derived, not listed, so none is missing.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _unread_logs(ours: Footprint, theirs: Footprint) -> frozenset[GroupId]:
     return frozenset(group for group in both if bucket_of(group) not in others)
 
 
-def gone_groups(mine: PendingTxn, other: CommittedTxn) -> Overlap | None:
+def replaced_groups(mine: PendingTxn, other: CommittedTxn) -> Overlap | None:
     """A file group that this write changed was replaced."""
     overlap = mine.footprint.written & other.footprint.replaced
     return Overlap("these file groups were replaced", overlap) if overlap else None
@@ -379,8 +379,10 @@ def rolled_back_commits(mine: PendingTxn, other: CommittedTxn) -> Overlap | None
 
 
 def unknown_extent(mine: PendingTxn, _other: CommittedTxn) -> Overlap | None:
-    """The extent of the other commit is not known, so all inputs of this service may be gone."""
-    return Overlap("its extent is not known", mine.footprint.touched | mine.footprint.replaced)
+    """The extent of the other commit is not known, so any input of this service may be deleted."""
+    return Overlap(
+        "the files that it changed are not known", mine.footprint.touched | mine.footprint.replaced
+    )
 
 
 def other_schema(mine: PendingTxn, other: CommittedTxn) -> Overlap | None:
@@ -451,7 +453,7 @@ _ALL: Final = WRITERS | SERVICES
 RULES: Final = (
     # A writer after a writer: one determines what the other determines or depends on.
     Rule(same_groups, Resolution.REBASE, "group", WRITERS, _CHANGING),
-    Rule(gone_groups, Resolution.REBASE, "gone", _CHANGING, kinds_with(_ALL, Effect.REPLACE)),
+    Rule(replaced_groups, Resolution.REBASE, "gone", _CHANGING, kinds_with(_ALL, Effect.REPLACE)),
     Rule(same_keys, Resolution.REBASE, "key", _FINDING, kinds_with(WRITERS, Effect.ADD)),
     Rule(found_rows, Resolution.REBASE, "found", _FINDING, WRITERS),
     Rule(unplanned_groups, Resolution.REPLAN, "replan", _REPLACING, WRITERS | _CLUSTERING),
@@ -501,7 +503,7 @@ def check_conflicts(
     """Return whether `mine` can be committed after all of `past`, or how to resolve the conflict.
 
     `cleared` are positions whose new keys the writer has compared with its own. The strictest
-    finding wins: refuse, yield, rebase, compare keys, replan.
+    finding determines the result.
     """
     found: list[tuple[Rule, CommittedTxn, Overlap]] = []
     others = tuple(past)
@@ -516,7 +518,7 @@ def check_conflicts(
             if finding is None or (finding.checks and other.position in cleared):
                 continue
             found.append((rule, other, finding))
-    return _hardest(mine, found) if found else NoConflict()
+    return _strictest(mine, found) if found else NoConflict()
 
 
 def _still_there(finding: Overlap, later: Iterable[CommittedTxn]) -> Overlap | None:
@@ -529,7 +531,7 @@ def _still_there(finding: Overlap, later: Iterable[CommittedTxn]) -> Overlap | N
     return remaining if remaining.groups or remaining.drop else None
 
 
-_HARDEST_FIRST: Final = (
+_STRICTEST_FIRST: Final = (
     Resolution.REFUSE,
     Resolution.YIELD,
     Resolution.RERUN,
@@ -538,10 +540,10 @@ _HARDEST_FIRST: Final = (
 )
 
 
-def _hardest(mine: PendingTxn, found: list[tuple[Rule, CommittedTxn, Overlap]]) -> Verdict:
+def _strictest(mine: PendingTxn, found: list[tuple[Rule, CommittedTxn, Overlap]]) -> Verdict:
     checks = [(past, finding) for _, past, finding in found if finding.checks]
     certain = [each for each in found if not each[2].checks]
-    then = min((rule.then for rule, _, _ in certain), key=_HARDEST_FIRST.index, default=None)
+    then = min((rule.then for rule, _, _ in certain), key=_STRICTEST_FIRST.index, default=None)
     if then is None or (then is Resolution.REPLAN and checks):
         listed = tuple(check for _, finding in checks for check in finding.checks)
         return CheckKeys(report_of(mine, checks, ""), listed)

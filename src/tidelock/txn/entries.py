@@ -1,8 +1,8 @@
 """Ledger entries and their encoding (C1-C6). Pure.
 
 An entry is a common header and a fact. The decoder returns an entry or raises `DataCorrupt`. A fact
-of an unknown kind was written by a newer release and is never skipped, since the state would lack
-what it decides.
+of an unknown kind was written by a newer release and is never skipped, since the state would be
+wrong without it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class InlineContent:
         return hash(self.data)
 
     def __repr__(self) -> str:
-        return f"Inline({len(self.data)} bytes)"
+        return f"InlineContent({len(self.data)} bytes)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ ENTRY_FORMAT: Final = 4
 releases can read it."""
 
 _WITHOUT_EPOCHS: Final = 3
-_WITHOUT_UNDONE: Final = 2
-_WITHOUT_MARKS: Final = 1
+_WITHOUT_ROLLED_BACK: Final = 2
+_WITHOUT_APP_TRANSACTIONS: Final = 1
 POSITION_DIGITS: Final = 20
 
 _NAME: Final = re.compile(r"(\d{20})\.json", re.ASCII)
@@ -334,9 +334,9 @@ def _format(fact: Fact) -> int:
         case ExternalCommit(rolls_back=rolls_back, ends=ends) if rolls_back or ends:
             return _WITHOUT_EPOCHS
         case Commit(app_transaction=AppTransaction()):
-            return _WITHOUT_UNDONE
+            return _WITHOUT_ROLLED_BACK
         case _:
-            return _WITHOUT_MARKS
+            return _WITHOUT_APP_TRANSACTIONS
 
 
 def _content_fields(content: Content) -> dict[str, Any]:
@@ -390,7 +390,9 @@ _REMOVABLE: Final = JsonField("removable", Fields.flag)
 _FOOTPRINT: Final = JsonField("footprint", Fields.footprint, encode_footprint)
 _SCHEMA: Final = JsonField("schema", Fields.text, attribute="schema_id")
 _REASON: Final = JsonField("reason", Fields.text)
-_MARKS: Final = JsonField("marks", previous_of, previous_fields, "app_transactions", optional=True)
+_APP_TRANSACTIONS: Final = JsonField(
+    "marks", previous_of, previous_fields, "app_transactions", optional=True
+)
 
 _FACTS: Final[Mapping[str, JsonRecord[Any]]] = {
     "plan": JsonRecord(Plan, _ACTION, _TARGETS, _CONTENT, _REMOVABLE),
@@ -430,7 +432,7 @@ _FACTS: Final[Mapping[str, JsonRecord[Any]]] = {
         _SCHEMA,
         JsonField("undoes", Fields.times, attribute="rolls_back", optional=True),
         JsonField("ends", Fields.times, optional=True),
-        _MARKS,
+        _APP_TRANSACTIONS,
     ),
     "boundary": JsonRecord(
         Boundary,
@@ -449,7 +451,7 @@ _FACTS: Final[Mapping[str, JsonRecord[Any]]] = {
         JsonField("complete", Fields.flag),
         JsonField("forced", Fields.flag),
         _REASON,
-        _MARKS,
+        _APP_TRANSACTIONS,
     ),
     "release": JsonRecord(ReleaseSavepoint, _INSTANT),
 }

@@ -113,7 +113,7 @@ _PLAIN: Final = {
     Action.ROLLBACK: CommitKind.ROLLBACK,
     Action.RESTORE: CommitKind.RESTORE,
 }
-_UNDOING: Final = (Action.ROLLBACK, Action.RESTORE)
+_ROLLBACKS: Final = (Action.ROLLBACK, Action.RESTORE)
 _WRITES: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 _QUARTER_MS: Final = 900_000
 _CLOCK_MS: Final = 180_000
@@ -127,13 +127,13 @@ _OVERWRITES: Final = (CommitKind.OVERWRITE, CommitKind.OVERWRITE_TABLE, CommitKi
 class TimelineScan:
     """The result of a timeline scan, and the time of the ledger at the scan.
 
-    `gone` are commits of the ledger that an external writer has archived. `begun` are pending
-    writes of any writer: the latest state of each, and when it was written.
+    `missing` are commits of the ledger that an external writer has archived. `pending` are the
+    unfinished writes of all writers: the latest state of each, and when it was written.
     """
 
-    gone: frozenset[str]
+    missing: frozenset[str]
     time: str
-    begun: Mapping[str, tuple[InstantState, int]] = field(default_factory=dict)
+    pending: Mapping[str, tuple[InstantState, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,40 +149,42 @@ class Importer:
     def scan(self, view: View, last: TimelineScan | None) -> Steps[tuple[View, TimelineScan]]:
         """Append an entry for every completed instant without one, by completion time.
 
-        `last` is the result of the previous scan, None for the first one, which takes the table as
-        it is. Instants that were completed and archived in between are read from the archived
+        `last` is the result of the previous scan, None for the first one, which imports the table
+        as it is. Instants that were completed and archived in between are read from the archived
         history. Raises: `Unsupported` for a commit since `last` whose times are not in UTC.
         """
         listed: tuple[ObjectMeta, ...] = yield List(f"{self.folder}/")
-        gone, found = self._differences(view, listed)
-        if found or (last is not None and not gone <= last.gone):
+        missing, found = self._differences(view, listed)
+        if found or (last is not None and not missing <= last.missing):
             # Instants that other processes of ours completed or archived have an entry by now.
             view = yield from forward(view)
-            gone, found = self._differences(view, listed)
-        if found or (last is not None and not gone <= last.gone):
+            missing, found = self._differences(view, listed)
+        if found or (last is not None and not missing <= last.missing):
             # C104: the listing may lack instants that completed before one it contains. If nothing
             # differs, they may as well have completed after the listing.
             again: tuple[ObjectMeta, ...] = yield List(f"{self.folder}/")
             listed = consistent_listing(listed, again, self.folder)
             view = yield from forward(view)
-            gone, found = self._differences(view, listed)
+            missing, found = self._differences(view, listed)
         view = _with_plans(view, listed, self.folder)
-        if last is not None and not gone <= last.gone:
+        if last is not None and not missing <= last.missing:
             history = yield ReadHistory(self.history_folder, _before(last.time))
             archived = _archived(view, history, self.history_folder)
-            gone, found = gone | archived.keys(), {**archived, **found}
+            missing, found = missing | archived.keys(), {**archived, **found}
         if last is not None and self.checks_zones:
             for each in found.values():
                 _check_zone(each)
         # C36: a process that has read nothing of this ledger has nothing to check, so the history
         # of a newly imported table needs no details.
-        adopted = view.position == 0
+        first_import = view.position == 0
         for each in sorted(found.values(), key=lambda done: done.instant.completion):
             if each.instant.requested not in view.state.committed:
-                view = yield from self._import(view, each, adopted=adopted)
+                view = yield from self._import(view, each, first_import=first_import)
         if found:
             view = yield from self.publisher.publish(view)
-        return view, TimelineScan(gone, view.state.time, _begun(view, listed, self.folder))
+        return view, TimelineScan(
+            missing, view.state.time, _pending_writes(view, listed, self.folder)
+        )
 
     def _differences(
         self, view: View, listed: Sequence[ObjectMeta]
@@ -196,22 +198,22 @@ class Importer:
             if instant.is_completed and _is_importable(instant.action, instant.requested, state):
                 done = _Done(instant, meta.key, b"", meta.modified_epoch_ms)
                 found.setdefault(instant.requested, done)
-        gone = frozenset(
+        missing = frozenset(
             each
             for each in state.committed
             if each not in there and each >= state.archived and each not in state.aborted
         )
-        return gone, found
+        return missing, found
 
-    def _import(self, view: View, done: _Done, *, adopted: bool) -> Steps[View]:
+    def _import(self, view: View, done: _Done, *, first_import: bool) -> Steps[View]:
         instant, body = done.instant, done.body
-        needed = instant.action.writes_data or instant.action in _UNDOING
-        if not body and needed and not adopted:
+        needed = instant.action.writes_data or instant.action in _ROLLBACKS
+        if not body and needed and not first_import:
             held: StoredObject | None = yield Get(done.key)
             body = b"" if held is None else held.body
         fact = _fact(instant, body, done.key)
-        if instant.action in _UNDOING and body:
-            fact = yield from _with_undone(view, fact, body, done.key, self.folder)
+        if instant.action in _ROLLBACKS and body:
+            fact = yield from _with_rolled_back(view, fact, body, done.key, self.folder)
         return (yield from _append(view, fact, self.owner))
 
 
@@ -232,19 +234,19 @@ def _with_plans(view: View, listed: Sequence[ObjectMeta], folder: str) -> View:
     return view
 
 
-def _begun(
+def _pending_writes(
     view: View, listed: Sequence[ObjectMeta], folder: str
 ) -> dict[str, tuple[InstantState, int]]:
     """Return the pending writes on the timeline that belong to no plan."""
     state, found = view.state, tuple(instants_in_listing(listed, folder))
     done = {instant.requested for instant, _ in found if instant.is_completed}
-    begun: dict[str, tuple[InstantState, int]] = {}
+    pending: dict[str, tuple[InstantState, int]] = {}
     for each, meta in found:
         known = each.requested in done or each.requested in state.plans
         if each.action in _WRITES and not known and not state.is_resolved(each.requested):
             reached = (each.state, meta.modified_epoch_ms)
-            begun[each.requested] = max(reached, begun.get(each.requested, reached))
-    return begun
+            pending[each.requested] = max(reached, pending.get(each.requested, reached))
+    return pending
 
 
 def _archived(view: View, history: Sequence[ArchivedInstant], folder: str) -> dict[str, _Done]:
@@ -264,7 +266,7 @@ def _check_zone(done: _Done) -> None:
     """Raise `Unsupported` for a commit whose file is hours older or newer than its name says.
 
     Its writer uses local time although the table is in UTC (C112). Its rows may be hidden by older
-    ones, and the next write would lose them for good.
+    ones, and the next write would lose them permanently.
     """
     if done.written_epoch_ms is None:
         return
@@ -322,14 +324,14 @@ def _fact(instant: Instant, body: bytes, where: str) -> ExternalCommit:
     return ExternalCommit(instant.requested, instant.action, instant.completion, footprint, schema)
 
 
-def _with_undone(
+def _with_rolled_back(
     view: View, fact: ExternalCommit, body: bytes, where: str, folder: str
 ) -> Steps[ExternalCommit]:
     """Return a rollback or restore with the instants that it removed (C100).
 
     Java rolls back an attempt at a plan with a rollback of the plan's instant, and leaves the plan
-    on the timeline. Instants that are gone from the timeline are rolled back, complete or not:
-    their files are gone as well.
+    on the timeline. Instants that are no longer on the timeline were rolled back, complete or
+    not, and their files were deleted.
     """
     state = view.state
     rolls_back: list[str] = []

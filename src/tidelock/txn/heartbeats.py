@@ -22,6 +22,8 @@ from tidelock.txn.footprint import Fields, JsonField, JsonRecord
 from tidelock.txn.telemetry import TransactionTelemetry
 
 HEARTBEAT_FOLDER: Final = ".hoodie/.heartbeat"
+JAVA_LIFETIME_MS: Final = 600_000
+"""How long diagnostics count a Java writer as alive after a heartbeat: ten of its intervals."""
 
 _BODY_BYTES_MAX: Final = 16 * 1024
 

@@ -84,12 +84,12 @@ class Ledger:
         return 0 if self._view is None else self._view.position
 
     @property
-    def begun(self) -> Mapping[str, tuple[InstantState, int]]:
+    def pending_writes(self) -> Mapping[str, tuple[InstantState, int]]:
         """Pending writes that the last timeline scan found, by instant.
 
         Each has its latest state and the time that state was written.
         """
-        return {} if self._scan is None else self._scan.begun
+        return {} if self._scan is None else self._scan.pending
 
     @property
     def state(self) -> LedgerState:
@@ -162,13 +162,17 @@ class Ledger:
 
         The result is for `finish_publish_steps`: the view, and the entries published here.
         """
-        view, landed = yield from self.publisher.put((yield from self.view_steps()), own=own)
+        view, newly_published = yield from self.publisher.put(
+            (yield from self.view_steps()), own=own
+        )
         self.advance(view)
-        return view, landed
+        return view, newly_published
 
-    def finish_publish_steps(self, view: View, landed: Sequence[LedgerEntry]) -> Steps[None]:
+    def finish_publish_steps(
+        self, view: View, newly_published: Sequence[LedgerEntry]
+    ) -> Steps[None]:
         """Return the steps that remove stale files after a publish, and checkpoint when due."""
-        view = yield from self.publisher.remove_stale(view, landed)
+        view = yield from self.publisher.remove_stale(view, newly_published)
         self.advance(view)
         self.advance((yield from write_checkpoint(view)))
 

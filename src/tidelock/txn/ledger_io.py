@@ -384,7 +384,7 @@ def _create(entry: LedgerEntry) -> Steps[LedgerEntry | Unknown | None]:
                 case Unclear(cause):
                     unclear.append(cause)
                 case Refused():
-                    # A proxy or retry may have turned our own success into a refusal.
+                    # A proxy or a retry may report a refusal although the write succeeded.
                     refused = "refused"
             found: StoredObject | None = yield Get(key)
         except TidelockError as error:
@@ -421,8 +421,8 @@ class Publisher:
 
         Raises: `Unavailable` if the store does not accept a file; later entries are not published.
         """
-        view, landed = yield from self.put(view, own=own)
-        return (yield from self.remove_stale(view, landed))
+        view, newly_published = yield from self.put(view, own=own)
+        return (yield from self.remove_stale(view, newly_published))
 
     def put(self, view: View, *, own: int = 0) -> Steps[tuple[View, tuple[LedgerEntry, ...]]]:
         """Publish all commits that are not on the timeline; also return the entries published here.
@@ -431,7 +431,7 @@ class Publisher:
         published it before, so it is not looked up first. The caller must pass the returned entries
         to `remove_stale`. Raises: `Unavailable` as `publish`.
         """
-        landed: list[LedgerEntry] = []
+        newly_published: list[LedgerEntry] = []
         published = yield from self._published_position(view, own=own)
         for entry in view.unpublished():
             fact, due = entry.fact, entry.position > published
@@ -442,7 +442,7 @@ class Publisher:
             ):
                 try:
                     if (yield from self._publish(entry, fact, own=entry.position == own)):
-                        landed.append(entry)
+                        newly_published.append(entry)
                 except DataCorrupt:
                     # The bytes are deleted once the instant is archived; then there is nothing to
                     # publish (C96).
@@ -450,7 +450,7 @@ class Publisher:
                     if not self._is_past(view, entry):
                         raise
             view = replace(view, published=max(view.published, entry.position))
-        return view, tuple(landed)
+        return view, tuple(newly_published)
 
     def key(self, entry: LedgerEntry, fact: Commit | Plan | PlanRollback) -> str:
         """Return the key of a commit's completed instant, or of a plan's requested instant."""
@@ -492,16 +492,16 @@ class Publisher:
         yield CheckHeld()
         return (yield from put_idempotent(key, body))
 
-    def remove_stale(self, view: View, landed: Sequence[LedgerEntry]) -> Steps[View]:
+    def remove_stale(self, view: View, newly_published: Sequence[LedgerEntry]) -> Steps[View]:
         """Delete files that were published after their instant was archived or rolled back.
 
         C33: files below the archive's boundary. C86: instants rolled back or aborted in the
         meantime.
         """
-        if not landed:
+        if not newly_published:
             return view
         view = yield from refresh_checkpoint(view)
-        for entry in landed:
+        for entry in newly_published:
             if isinstance(entry.fact, Commit | Plan | PlanRollback) and self._is_past(view, entry):
                 yield Delete(self.key(entry, entry.fact))
         return view

@@ -1,7 +1,7 @@
 """Table-service plans: scheduled once, claimed by one executor at a time (C63-C69).
 
 Scheduling and claims are entries of the ledger. The heartbeat of the plan's instant only saves
-work: an executor that lost its claim while it slept cannot commit.
+work: an executor that lost its claim while it was suspended cannot commit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from tidelock.txn.state import (
 )
 
 if TYPE_CHECKING:
-    from tidelock.txn.transactions import Transactions
+    from tidelock.txn.transaction_manager import TransactionManager
 
 
 class ClaimRefusal(Enum):
@@ -186,9 +186,9 @@ def _changes(footprint: Footprint, completion: str, plan: ImportPlan) -> bool:
 
 
 def claim(
-    view: View, instant: str, heartbeat: Heartbeat, txns: Transactions
+    view: View, instant: str, heartbeat: Heartbeat, txns: TransactionManager
 ) -> Steps[tuple[View, Claimed | NotClaimed]]:
-    """Claim a plan if nobody executes it; without the guard in the settings in any case.
+    """Claim a plan unless a live executor has it; without the guard in the settings, always.
 
     Files of a dead executor are removed first, after its attempt was ended in the ledger.
     """
@@ -196,11 +196,11 @@ def claim(
     if plan is None:
         return view, NotClaimed(ClaimRefusal.GONE, f"{instant} is not pending")
     folder, owner, guard = txns.ledger.publisher.folder, txns.owner, txns.settings.guard
-    begun: ObjectMeta | None = yield Head(_inflight_key(plan, folder))
-    mode = yield from _free_heartbeat(instant, plan, begun, txns.lifetime_ms, guard=guard)
+    inflight: ObjectMeta | None = yield Head(_inflight_key(plan, folder))
+    mode = yield from _free_heartbeat(instant, plan, inflight, txns.lifetime_ms, guard=guard)
     if isinstance(mode, NotClaimed):
         return view, mode
-    if plan.removable and (plan.attempt or begun is not None):
+    if plan.removable and (plan.attempt or inflight is not None):
         message = f"{instant} was started and can only be rolled back"
         return view, NotClaimed(ClaimRefusal.DEAD, message)
     taken = yield from _take_heartbeat(instant, plan, heartbeat, mode)
@@ -219,7 +219,7 @@ def claim(
             refusal = ClaimRefusal.ACTIVE if pending else ClaimRefusal.GONE
             return result.view, NotClaimed(refusal, reason)
         case Appended(entry=entry):
-            external = plan.imported or (begun is not None and not plan.attempt)
+            external = plan.imported or (inflight is not None and not plan.attempt)
             view, started = yield from _begin(
                 result.view, plan, held, version, folder=folder, external=external
             )
@@ -269,27 +269,29 @@ def _everything_of(instant: str) -> Steps[tuple[str, ...]]:
 def _free_heartbeat(
     instant: str,
     plan: PendingPlan,
-    begun: ObjectMeta | None,
+    inflight: ObjectMeta | None,
     default_lifetime_ms: int,
     *,
     guard: bool = True,
-    patience_ms: int = 0,
+    grace_ms: int = 0,
 ) -> Steps[Create | Match | NotClaimed]:
     """Return the condition under which the heartbeat can be taken: it is missing or dead.
 
     C101: an executor that started without a claim may be alive without a heartbeat, for
-    `patience_ms`, but at least for the lifetime of a heartbeat.
+    `grace_ms`, but at least for the lifetime of a heartbeat.
     """
     found: StoredObject | None = yield Get(heartbeat_key(instant))
     now: Now = yield ReadClock()
     if found is None:
-        if begun is None or plan.attempt or not guard:
+        if inflight is None or plan.attempt or not guard:
             return Create()
-        age_ms = now.wall_epoch_ms - begun.modified_epoch_ms
-        left_ms = max(default_lifetime_ms, patience_ms) - age_ms
+        age_ms = now.wall_epoch_ms - inflight.modified_epoch_ms
+        left_ms = max(default_lifetime_ms, grace_ms) - age_ms
         if left_ms <= 0:
             return Create()
-        message = f"{instant} was started by an external writer without a heartbeat"
+        message = (
+            f"{instant} was started by an external writer, which may be alive without a heartbeat"
+        )
         return NotClaimed(ClaimRefusal.ACTIVE, message, left_ms)
     heartbeat = heartbeat_status(instant, found)
     left_ms = heartbeat.left_ms(now.wall_epoch_ms, default_lifetime_ms=default_lifetime_ms)
@@ -319,7 +321,8 @@ def _take_heartbeat(
 def delete_heartbeat(instant: str, held: Heartbeat, *before: str) -> Steps[None]:
     """Delete the keys in `before` and then the heartbeat, unless it belongs to another executor.
 
-    The plan stays pending, so a process that slept may find the heartbeat of the next executor.
+    The plan stays pending, so a process that was suspended may find the heartbeat of the next
+    executor.
     """
     found: StoredObject | None = yield Get(heartbeat_key(instant))
     if found is not None and found.body == heartbeats.encode(held):
@@ -330,7 +333,7 @@ def delete_heartbeat(instant: str, held: Heartbeat, *before: str) -> Steps[None]
 def _end_attempts(view: View, plan: PendingPlan, *, owner: str) -> Steps[View]:
     """End the attempt of a dead executor in the ledger, then remove its files; the plan stays.
 
-    Another process may have ended it and died before the files were gone.
+    Another process may have ended it and died before it removed the files.
     """
     if plan.owner:
         over = Rollback(plan.instant, "its executor is dead", plan.attempt)
@@ -343,7 +346,7 @@ def _end_attempts(view: View, plan: PendingPlan, *, owner: str) -> Steps[View]:
 
 
 def _hold_dead_plan(
-    txns: Transactions, plan: PendingPlan, delay_ms: int, *, forced: bool
+    txns: TransactionManager, plan: PendingPlan, delay_ms: int, *, forced: bool
 ) -> Steps[Heartbeat | str]:
     """Take the heartbeat of a removable plan that is dead, or was not started within `delay_ms`.
 
@@ -353,13 +356,13 @@ def _hold_dead_plan(
     instant, heartbeat = plan.instant, txns.heartbeat("ROLLBACK", markers=False)
     if not (plan.removable or forced):
         return f"the plan {instant} cannot be removed"
-    begun: ObjectMeta | None = yield Head(_inflight_key(plan, txns.ledger.publisher.folder))
-    mode = yield from _free_heartbeat(instant, plan, begun, txns.lifetime_ms, patience_ms=delay_ms)
+    inflight: ObjectMeta | None = yield Head(_inflight_key(plan, txns.ledger.publisher.folder))
+    mode = yield from _free_heartbeat(instant, plan, inflight, txns.lifetime_ms, grace_ms=delay_ms)
     if isinstance(mode, NotClaimed):
-        return f"{instant} is alive: {mode.message}"
+        return f"the plan {instant} cannot be removed now: {mode.message}"
     now: Now = yield ReadClock()
     # A dead attempt at a removable plan is never executed again, so there is no need to wait.
-    fresh = begun is None and not plan.attempt
+    fresh = inflight is None and not plan.attempt
     if fresh and now.wall_epoch_ms - parse_time(instant) < delay_ms:
         return f"the plan {instant} is too young to be removed"
     taken = yield from _take_heartbeat(instant, plan, heartbeat, mode)
@@ -396,7 +399,7 @@ def release_plan(
         yield from delete_heartbeat(plan.instant, held, _inflight_key(plan, folder))
 
 
-_SEALINGS_MAX: Final = 8
+_CHECKPOINT_TRIES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +430,7 @@ class RollbackResult:
 
 
 def schedule_rollback(
-    txns: Transactions, intent: RollbackIntent, *, seen: Evidence = NO_EVIDENCE
+    txns: TransactionManager, intent: RollbackIntent, *, seen: Evidence = NO_EVIDENCE
 ) -> Steps[PendingPlan | str | Undetermined]:
     """Append the decision and publish the plan; returns the reason if it is declined."""
     ledger = txns.ledger
@@ -461,7 +464,7 @@ def schedule_rollback(
 
 
 def scheduled_rollback(
-    txns: Transactions, intent: RollbackIntent, *, seen: Evidence = NO_EVIDENCE
+    txns: TransactionManager, intent: RollbackIntent, *, seen: Evidence = NO_EVIDENCE
 ) -> Steps[PendingPlan]:
     """Append the decision. Raises: `Conflict`, `OutcomeUnknown`."""
     found = yield from schedule_rollback(txns, intent, seen=seen)
@@ -475,14 +478,16 @@ def scheduled_rollback(
     )
 
 
-def pending_rollbacks(txns: Transactions, *actions: Action) -> tuple[PendingPlan, ...]:
+def pending_rollbacks(txns: TransactionManager, *actions: Action) -> tuple[PendingPlan, ...]:
     """Return the pending rollbacks or restores, oldest first."""
     plans = txns.ledger.state.plans.values()
     found = (plan for plan in plans if plan.rolls_back and (not actions or plan.action in actions))
     return tuple(sorted(found, key=lambda plan: plan.instant))
 
 
-def finish_rollback(txns: Transactions, plan: PendingPlan) -> Steps[RollbackResult | NotClaimed]:
+def finish_rollback(
+    txns: TransactionManager, plan: PendingPlan
+) -> Steps[RollbackResult | NotClaimed]:
     """Claim a plan and execute it at once, without a heartbeat thread."""
     heartbeat = txns.heartbeat(plan.action.value, markers=False)
     claimed = yield from txns.claim_steps(plan.instant, heartbeat)
@@ -493,15 +498,22 @@ def finish_rollback(txns: Transactions, plan: PendingPlan) -> Steps[RollbackResu
     now: Now = yield ReadClock()
     took_ms = max(0, now.monotonic_ms - began.monotonic_ms)
     schema_id = (yield from schema_after_rollback(txns)) if plan.blocks_commits else ""
-    draft = completion(plan, rolled_back, took_ms=took_ms, base=txns.store.uri, schema_id=schema_id)
+    draft = completion_draft(
+        plan, rolled_back, took_ms=took_ms, base=txns.store.uri, schema_id=schema_id
+    )
     outcome = yield from claimed.commit_steps(draft)
     if isinstance(outcome, Committed):
         yield from claimed.cleanup_steps()
-    return carried_out(plan, rolled_back, outcome)
+    return rollback_result(plan, rolled_back, outcome)
 
 
 def remove_plan(
-    txns: Transactions, instant: str, *, delay_ms: int, forced: bool = False, finish: bool = True
+    txns: TransactionManager,
+    instant: str,
+    *,
+    delay_ms: int,
+    forced: bool = False,
+    finish: bool = True,
 ) -> Steps[str | None]:
     """Roll back a removable plan that is dead or too old; return why not, None on success.
 
@@ -522,7 +534,7 @@ def remove_plan(
         rollback_plan(instant, plan.action.value, files, base=txns.store.uri),
         txns.ledger.state.position,
         forced=forced,
-        reason="given up",
+        reason="the plan was removed",
         attempt=plan.attempt,
     )
     found = yield from schedule_rollback(txns, intent)
@@ -537,7 +549,7 @@ def remove_plan(
     return None
 
 
-def remove_all(txns: Transactions, plan: PendingPlan) -> Steps[tuple[RolledBackInstant, ...]]:
+def remove_all(txns: TransactionManager, plan: PendingPlan) -> Steps[tuple[RolledBackInstant, ...]]:
     """Remove everything that a plan rolls back, in its order. The caller has claimed it.
 
     The table is listed once, unless markers list the files.
@@ -557,14 +569,14 @@ def remove_all(txns: Transactions, plan: PendingPlan) -> Steps[tuple[RolledBackI
     return tuple(rolled_back)
 
 
-def schema_after_rollback(txns: Transactions) -> Steps[str]:
+def schema_after_rollback(txns: TransactionManager) -> Steps[str]:
     """Return the id of the table's schema without the aborted instants."""
     ledger = txns.ledger
     found = yield from newest_schema(ledger.publisher.folder, ledger.state.aborted)
     return found or schema_id_of(txns.properties.create_schema)
 
 
-def completion(
+def completion_draft(
     plan: PendingPlan,
     rolled_back: tuple[RolledBackInstant, ...],
     *,
@@ -583,10 +595,13 @@ def completion(
     )
 
 
-def carried_out(
+def rollback_result(
     plan: PendingPlan, rolled_back: tuple[RolledBackInstant, ...], outcome: CommitResult
 ) -> RollbackResult:
-    """Return the result. Raises: `Conflict` if it was taken over, `OutcomeUnknown`."""
+    """Return the result of an executed rollback or restore.
+
+    Raises: `Conflict` if another process completed it, `OutcomeUnknown`.
+    """
     match outcome:
         case Committed(completion=completed):
             return RollbackResult(plan.instant, completed, rolled_back)
@@ -599,7 +614,7 @@ def carried_out(
             raise OutcomeUnknown(f"the {plan.action} {plan.instant} may be complete: {cause}")
 
 
-def with_markers(txns: Transactions, instants: Iterable[str]) -> Steps[frozenset[str]]:
+def with_markers(txns: TransactionManager, instants: Iterable[str]) -> Steps[frozenset[str]]:
     """Return the instants whose data files all have markers, according to their heartbeats."""
     found: set[str] = set()
     for instant in instants if txns.settings.rollback_by_markers else ():
@@ -610,10 +625,10 @@ def with_markers(txns: Transactions, instants: Iterable[str]) -> Steps[frozenset
     return frozenset(found)
 
 
-def checkpoint_through(txns: Transactions, position: int) -> Steps[None]:
+def checkpoint_through(txns: TransactionManager, position: int) -> Steps[None]:
     """C86: make sure that the checkpoint covers everything up to `position`."""
     ledger = txns.ledger
-    for _ in range(_SEALINGS_MAX):
+    for _ in range(_CHECKPOINT_TRIES):
         view = ledger.advance((yield from forward((yield from ledger.view_steps()))))
         if view.checkpointed >= position:
             return

@@ -132,7 +132,7 @@ class LocalQueue:
 
     @cached_property
     def _path(self) -> str | None:
-        self.store.put(self.key, b"", Create(lasting=False))
+        self.store.put(self.key, b"", Create(durable=False))
         return self.store.local_path(self.key)
 
 

@@ -60,13 +60,13 @@ from tidelock.txn.rollback import (
 from tidelock.txn.state import LedgerState
 
 if TYPE_CHECKING:
-    from tidelock.txn.transactions import Transactions
+    from tidelock.txn.transaction_manager import TransactionManager
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
-def remove_late_files(txns: Transactions, *, alive: Container[str]) -> Steps[tuple[str, ...]]:
+def remove_late_files(txns: TransactionManager, *, alive: Container[str]) -> Steps[tuple[str, ...]]:
     """Delete data files with a marker that their resolved instant does not contain.
 
     Instants in `alive` are skipped, and so are archived ones, whose files the archive removes. On a
@@ -75,9 +75,9 @@ def remove_late_files(txns: Transactions, *, alive: Container[str]) -> Steps[tup
     """
     state = txns.ledger.state
     listed: tuple[ObjectMeta, ...] = yield List(f"{TEMP_FOLDER}/")
-    begun = {meta.key.removeprefix(f"{TEMP_FOLDER}/").partition("/")[0] for meta in listed}
-    gone: list[str] = []
-    for instant in sorted(begun):
+    instants = {meta.key.removeprefix(f"{TEMP_FOLDER}/").partition("/")[0] for meta in listed}
+    deleted: list[str] = []
+    for instant in sorted(instants):
         if not state.is_resolved(instant) or instant in alive:
             continue
         named = _NOTHING if instant in state.aborted else (yield from _named(txns, instant))
@@ -86,17 +86,17 @@ def remove_late_files(txns: Transactions, *, alive: Container[str]) -> Steps[tup
         counted = {attempt_of(path) for path in named} if state.external else set()
         marked = yield from marked_files(instant)
         late = [key for key in sorted(marked - named) if attempt_of(key) not in counted]
-        gone += late
+        deleted += late
         for key in late:
             yield Delete(key)
         folder = marker_folder(instant)
         for meta in listed:
             if meta.key.startswith(folder):
                 yield Delete(meta.key)
-    return tuple(gone)
+    return tuple(deleted)
 
 
-def _named(txns: Transactions, instant: str) -> Steps[frozenset[str] | None]:
+def _named(txns: TransactionManager, instant: str) -> Steps[frozenset[str] | None]:
     """Return the files of a completed write, None if it is not on the timeline."""
     folder = txns.ledger.publisher.folder
     listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/{instant}_")
@@ -119,7 +119,7 @@ class ExternalRollback:
 
 
 def external_rollbacks(
-    txns: Transactions, pending: Iterable[Instant]
+    txns: TransactionManager, pending: Iterable[Instant]
 ) -> Steps[tuple[ExternalRollback, ...]]:
     """Return the pending rollbacks that are not in the ledger."""
     state, folder = txns.ledger.state, txns.ledger.publisher.folder
@@ -141,12 +141,12 @@ def external_rollbacks(
 
 
 def finish_external_rollback(
-    txns: Transactions, rollback: ExternalRollback
+    txns: TransactionManager, rollback: ExternalRollback
 ) -> Steps[RolledBackInstant | None]:
     """Finish the rollback of a dead external writer; None if there is nothing to roll back.
 
     A rollback with an unreadable plan is removed from the timeline: recovery finds its target
-    without it. A completed target is left alone.
+    without it. A completed target is not changed.
     """
     ledger = txns.ledger
     requested = rollback.instant.requested
@@ -165,7 +165,9 @@ def finish_external_rollback(
     return rolled_back
 
 
-def _complete(txns: Transactions, requested: str, rolled_back: RolledBackInstant) -> Steps[None]:
+def _complete(
+    txns: TransactionManager, requested: str, rolled_back: RolledBackInstant
+) -> Steps[None]:
     ledger = txns.ledger
     record = rollback_metadata(requested, (rolled_back,), took_ms=0, base=txns.store.uri)
     content = yield from store_content(requested, record)
@@ -214,7 +216,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The rolled back instants, and the live writers that were left alone."""
+    """The rolled back instants, and the live writers that were skipped."""
 
     rolled_back: tuple[RolledBackInstant, ...] = ()
     alive: tuple[str, ...] = ()
@@ -251,7 +253,7 @@ class Recovery:
     repeated, and interrupted anywhere.
     """
 
-    txns: Transactions
+    txns: TransactionManager
     delay_ms: int | None = None
     writes: bool = True
     dead: list[tuple[Instant, set[str]]] = field(default_factory=list)
@@ -345,7 +347,7 @@ class Recovery:
         state = txns.ledger.state
         for instant in seen.pending:
             if self._is_left(instant, state):
-                # Its writer rolled it back and died before all its files were gone.
+                # Its writer rolled it back and died before it deleted all its files.
                 folder, marked = txns.ledger.publisher.folder, seen.is_marked(instant.requested)
                 self.rolled_back.append(
                     (yield from remove_rolled_back(instant.requested, folder=folder, marked=marked))

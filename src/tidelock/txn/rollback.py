@@ -167,14 +167,14 @@ def decide_plan(
         if fact.complete and (entries is None or base < now.state.boundary):
             return Decline("too many commits since it was planned to check it")
         for entry in (entries or ()) if fact.complete else ():
-            if _stands_on_it(entry):
+            if _invalidates_plan(entry):
                 return Decline(f"entry {entry.position} was appended since it was planned")
         return fact
 
     return (yield from append(view, propose, owner=owner))
 
 
-def _stands_on_it(entry: LedgerEntry) -> bool:
+def _invalidates_plan(entry: LedgerEntry) -> bool:
     """Return whether an entry may depend on the table before it, or change what is planned."""
     if isinstance(entry.fact, Claim | PriorityTicket | Rollback):
         return False
@@ -191,7 +191,7 @@ def remove_files(
     Without it, the whole table is listed.
     """
     listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
-    files = set(known) | (yield from _announced(instant, listed))
+    files = set(known) | (yield from _marked(instant, listed))
     if not marked:
         files |= yield from files_of([instant])
     for file in sorted(files):
@@ -204,10 +204,10 @@ def remove_files(
 def marked_files(instant: str) -> Steps[set[str]]:
     """Return the data files of an instant that have a marker."""
     listed: tuple[ObjectMeta, ...] = yield List(marker_folder(instant))
-    return (yield from _announced(instant, listed))
+    return (yield from _marked(instant, listed))
 
 
-def _announced(instant: str, listed: Iterable[ObjectMeta]) -> Steps[set[str]]:
+def _marked(instant: str, listed: Iterable[ObjectMeta]) -> Steps[set[str]]:
     folder = marker_folder(instant)
     files: set[str] = set()
     for meta in listed:
@@ -216,11 +216,11 @@ def _announced(instant: str, listed: Iterable[ObjectMeta]) -> Steps[set[str]]:
         if marker is not None:
             files.add(marker.data_key)
         elif not path.endswith(_SIDE_FILES):
-            files |= yield from _collected(meta.key)
+            files |= yield from _server_marked(meta.key)
     return files
 
 
-def _collected(key: str) -> Steps[set[str]]:
+def _server_marked(key: str) -> Steps[set[str]]:
     """Return the data files in a file of a Java marker server."""
     found: StoredObject | None = yield Get(key)
     lines = found.body.decode("utf-8", "replace").splitlines() if found else []
@@ -306,18 +306,18 @@ def previous_app_transactions(
     left: dict[str, AppliedTransaction | None] = {}
     if entries is not None:
         first = {} if view.boundary else dict.fromkeys(lost)
-        left = _last_marks(entries, lost, taken | {*state.aborted}, first)
+        left = _last_transactions(entries, lost, taken | {*state.aborted}, first)
     for name in sorted(lost - left.keys()):
         logger.warning(
-            "the batch of %r before the rolled back one is no longer known: its batches up to %d"
-            " count as applied, so send them again with larger numbers",
+            "the batch of %r before the rolled back one is not known: its batches up to %d"
+            " count as applied; to write them again, number them above that",
             name,
             state.app_transactions[name].app_transaction.version,
         )
     return left
 
 
-def _last_marks(
+def _last_transactions(
     entries: Iterable[LedgerEntry],
     names: Collection[str],
     gone: Collection[str],

@@ -18,10 +18,12 @@ from tidelock.txn.plans import checkpoint_through
 from tidelock.txn.rollback import decide
 
 if TYPE_CHECKING:
-    from tidelock.txn.transactions import Transactions
+    from tidelock.txn.transaction_manager import TransactionManager
 
 
-def save(txns: Transactions, instant: str, record: SavepointMetadata, *, base: int) -> Steps[str]:
+def save(
+    txns: TransactionManager, instant: str, record: SavepointMetadata, *, base: int
+) -> Steps[str]:
     """Create a savepoint with the metadata `record`, made at position `base`; return its time.
 
     Raises: `Conflict` if there is one already, or after a concurrent clean or restore,
@@ -50,11 +52,11 @@ def save(txns: Transactions, instant: str, record: SavepointMetadata, *, base: i
             if instant not in result.view.state.savepoints:
                 yield Delete(f"{folder}/{inflight.file_name}")
             raise Conflict(
-                f"no savepoint of {instant} was created: {conflict.reason}", hint="try again"
+                f"the savepoint of {instant} was not created: {conflict.reason}", hint="try again"
             )
 
 
-def release(txns: Transactions, instant: str) -> Steps[None]:
+def release(txns: TransactionManager, instant: str) -> Steps[None]:
     """Release a savepoint and delete its files on the timeline.
 
     A Java savepoint has no entry; only its files are deleted.

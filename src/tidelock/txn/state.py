@@ -79,7 +79,7 @@ class PersistentSet:
 
 
 PRIORITY_TICKETS_MAX: Final = 64
-"""Maximum number of priority tickets. Those of dead writers are ignored and pushed out in time."""
+"""Maximum number of priority tickets; new tickets displace the oldest ones."""
 
 BEGINNING: Final = "00010101000000000"
 """The time of an empty ledger, before every instant."""
@@ -204,7 +204,7 @@ def _changes(state: LedgerState, entry: LedgerEntry) -> dict[str, Any]:
             return {
                 "committed": state.committed.add(fact.instant),
                 "plans": _without(state.plans, fact.instant),
-                "tickets": _served(state.tickets, fact.instant, entry.owner),
+                "tickets": _without_tickets_of(state.tickets, fact.instant, entry.owner),
                 "schema_id": _schema(state, fact),
                 "token": fact.token if fact.epoch > state.epoch else max(state.token, fact.token),
                 "epoch": max(state.epoch, fact.epoch),
@@ -235,7 +235,7 @@ def _changes(state: LedgerState, entry: LedgerEntry) -> dict[str, Any]:
             ticket = WaitingWriter(entry.position, instant, entry.owner, groups, partitions)
             return {"tickets": (*others, ticket)[-PRIORITY_TICKETS_MAX:]}
         case PlanRollback():
-            return _undone(state, fact, entry)
+            return _with_rollback_plan(state, fact, entry)
         case ReleaseSavepoint(instant):
             return {"savepoints": {k: v for k, v in state.savepoints.items() if k != instant}}
         case _:
@@ -261,7 +261,9 @@ def _planned(fact: Plan | ImportPlan, entry: LedgerEntry) -> dict[str, PendingPl
     return {instant: plan}
 
 
-def _undone(state: LedgerState, fact: PlanRollback, entry: LedgerEntry) -> dict[str, Any]:
+def _with_rollback_plan(
+    state: LedgerState, fact: PlanRollback, entry: LedgerEntry
+) -> dict[str, Any]:
     aborted = state.aborted
     for instant in fact.instants:
         aborted = aborted.add(instant)
@@ -323,7 +325,7 @@ def _without(plans: Mapping[str, PendingPlan], instant: str) -> Mapping[str, Pen
     return {key: plan for key, plan in plans.items() if key != instant}
 
 
-def _served(
+def _without_tickets_of(
     tickets: tuple[WaitingWriter, ...], instant: str, owner: str
 ) -> tuple[WaitingWriter, ...]:
     return tuple(
@@ -361,7 +363,7 @@ def validate_entry(
         case Plan():
             return _plan_problem(fact, state)
         case ImportPlan():
-            return _adopt_problem(fact, state)
+            return _import_problem(fact, state)
         case Claim():
             return _claim_problem(fact, state, seen)
         case Commit():
@@ -369,13 +371,13 @@ def validate_entry(
         case Rollback():
             return _rollback_problem(fact, state, seen, owner)
         case ExternalCommit():
-            return _foreign_problem(fact, state)
+            return _external_commit_problem(fact, state)
         case Boundary():
             return _boundary_problem(fact, state)
         case PriorityTicket():
             return None
         case PlanRollback():
-            return _undo_problem(fact, state, seen, owner)
+            return _plan_rollback_problem(fact, state, seen, owner)
         case ReleaseSavepoint(instant):
             return None if instant in state.savepoints else f"{instant} has no savepoint"
         case _:
@@ -399,7 +401,7 @@ def _boundary_problem(boundary: Boundary, state: LedgerState) -> str | None:
     # A plan is checked against the entries after it, so they are kept while it is pending.
     most = min([state.position, *(plan.position + 1 for plan in state.plans.values())]) - 1
     if not state.boundary <= position <= most:
-        return f"a boundary at {position} must lie between {state.boundary} and {most}"
+        return f"a boundary at {position} must be between {state.boundary} and {most}"
     # Everything before `archived` counts as resolved, so nothing pending may lie there.
     for plan in state.plans.values():
         if plan.instant < boundary.archived:
@@ -407,23 +409,23 @@ def _boundary_problem(boundary: Boundary, state: LedgerState) -> str | None:
     return None
 
 
-def _foreign_problem(external: ExternalCommit, state: LedgerState) -> str | None:
+def _external_commit_problem(external: ExternalCommit, state: LedgerState) -> str | None:
     if external.instant in state.committed or external.instant < state.archived:
         return f"{external.instant} already has an entry"
     if known := next((each for each in external.rolls_back if state.is_over(each)), None):
         return f"{known} is already resolved"
-    if gone := next((each for each in external.ends if each not in state.plans), None):
-        return f"{gone} is not a pending plan"
+    if unknown := next((each for each in external.ends if each not in state.plans), None):
+        return f"{unknown} is not a pending plan"
     return None
 
 
-def _adopt_problem(adopt: ImportPlan, state: LedgerState) -> str | None:
-    instant = adopt.instant
+def _import_problem(imported: ImportPlan, state: LedgerState) -> str | None:
+    instant = imported.instant
     if instant in state.plans:
         return f"{instant} is already imported"
     if state.is_resolved(instant):
         return f"{instant} is not pending"
-    return _plan_problem(adopt, state)
+    return _plan_problem(imported, state)
 
 
 def _plan_problem(plan: Plan | ImportPlan, state: LedgerState) -> str | None:
@@ -468,7 +470,7 @@ def _commit_problem(commit: Commit, state: LedgerState, owner: str) -> str | Non
     plan = state.plans.get(instant)
     if plan is not None and (plan.attempt, plan.owner) != (commit.attempt, owner):
         return f"attempt {commit.attempt} at {instant} has ended: {plan.attempt} is the last"
-    # Checked last, to tell a commit that landed unnoticed from one that came too late.
+    # Checked last: a commit whose answer was lost is reported as complete, not as repeated.
     applied = already_applied(commit.app_transaction, state)
     if applied is not None:
         last = applied.app_transaction
@@ -518,20 +520,22 @@ def _savepoint_problem(instant: str, state: LedgerState) -> str | None:
     return None
 
 
-def _undo_problem(undo: PlanRollback, state: LedgerState, seen: Evidence, owner: str) -> str | None:
-    for plan in state.plans.values() if undo.complete else ():
-        # A pending clean may delete files that remain after these instants are gone.
+def _plan_rollback_problem(
+    plan_rollback: PlanRollback, state: LedgerState, seen: Evidence, owner: str
+) -> str | None:
+    for plan in state.plans.values() if plan_rollback.complete else ():
+        # A pending clean may delete files that are needed once these instants are rolled back.
         if plan.blocks_commits or plan.action is Action.CLEAN:
             return f"the {plan.action} {plan.instant} is pending"
-    for instant in undo.instants:
-        if undo.complete and instant in state.savepoints:
+    for instant in plan_rollback.instants:
+        if plan_rollback.complete and instant in state.savepoints:
             return f"{instant} has a savepoint"
-        if undo.complete and instant in state.committed and instant >= state.archived:
+        if plan_rollback.complete and instant in state.committed and instant >= state.archived:
             if instant in state.aborted:
                 return f"{instant} is already rolled back"
             continue
         # A permanent plan may be removed if its base is rolled back, or if that is forced.
-        stays = not (undo.forced or undo.complete)
+        stays = not (plan_rollback.forced or plan_rollback.complete)
         if problem := _rollback_problem(Rollback(instant), state, seen, owner, stays=stays):
             return problem
     return None
@@ -550,7 +554,7 @@ def _rollback_problem(
     plan = state.plans.get(instant)
     is_own = instant in seen.own or (plan is not None and plan.owner == owner != "")
     if instant in seen.alive and not is_own:
-        return f"{instant} is alive"
+        return f"the writer of {instant} is alive"
     if rollback.attempt is not None:
         if plan is None:
             return f"{instant} is not a pending plan"

@@ -212,7 +212,9 @@ class TransactionTelemetry:
             if not isinstance(fact, ExternalCommit):
                 continue
             self.metrics.count("txn.foreign")
-            self._emit(EXTERNAL, fact.instant, "%s has no ledger entry of its own", fact.instant)
+            self._emit(
+                EXTERNAL, fact.instant, "%s was committed by an external writer", fact.instant
+            )
             if held_since_epoch_ms is None:
                 reason = "and this process uses no lock to keep it out"
             elif parse_time(fact.completion) > held_since_epoch_ms + self.drift_ms:
@@ -220,7 +222,7 @@ class TransactionTelemetry:
             else:
                 continue
             message = f"{fact.action} {fact.instant} was completed by an external writer {reason}"
-            self.alert(AlertKind.FOREIGN, message, fact.instant)
+            self.alert(AlertKind.EXTERNAL_UNLOCKED, message, fact.instant)
 
     def not_refreshed(self, instant: str, reason: str, *, failed: int) -> None:
         """Report a heartbeat that was not refreshed for the `failed`th time in a row."""

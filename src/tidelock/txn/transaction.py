@@ -63,7 +63,7 @@ from tidelock.txn.state import (
 )
 
 if TYPE_CHECKING:
-    from tidelock.txn.transactions import Transactions
+    from tidelock.txn.transaction_manager import TransactionManager
 
 
 _ADVICE: Final = "stop and start again; the write can no longer be committed"
@@ -161,7 +161,7 @@ class Transaction:
 
     def __init__(
         self,
-        txns: Transactions,
+        txns: TransactionManager,
         begun: BegunInstant,
         base: LedgerState,
         *,
@@ -262,7 +262,7 @@ class Transaction:
             txns.heartbeat_thread.drop(self.instant)
             txns.cleanup(lambda: txns.ledger.run(self.cleanup_steps()))
         elif isinstance(result, Unknown):
-            # If the caller never asks again, the write must not look alive for ever.
+            # If the caller does not retry, the write must not look alive forever.
             txns.heartbeat_thread.drop(self.instant)
             self._remove_late()
         return result
@@ -311,7 +311,7 @@ class Transaction:
         """
         stays = self._plan is not None and not self._plan.removable
         attempt = self.attempt if stays else None
-        fact = Rollback(self.instant, reason or "given up", attempt)
+        fact = Rollback(self.instant, reason or "abandoned", attempt)
         if conflict is not None:
             report = conflict.verdict.report
             others = tuple(other.instant for other in report.others)
@@ -358,7 +358,7 @@ class Transaction:
         """Append a priority ticket for this write, after it has conflicted."""
         ledger = self._txns.ledger
         ticket = PriorityTicket(self.instant, groups, partitions)
-        # It does not matter if that fails.
+        # Advisory, so failures are ignored.
         ledger.advance(ledger.run(decide(ledger.view, ticket, owner=self._txns.owner)).view)
 
     def is_cancelled(self, footprint: Footprint | None = None) -> ConflictReport | None:
@@ -394,7 +394,7 @@ class Transaction:
         if self.phase is not TransactionPhase.RUNNING:
             return
         try:
-            self.rollback("given up" if error is None else f"failed: {type(error).__name__}")
+            self.rollback("abandoned" if error is None else f"failed: {type(error).__name__}")
         except TidelockError as problem:
             logger.warning("%s was not rolled back: %s", self.instant, problem)
 
@@ -426,7 +426,7 @@ class Transaction:
     def _remove_late(self) -> None:
         """Delete files that this attempt wrote after another attempt completed the plan (C98).
 
-        The entry may be gone, and the archive may have cleaned up before the files were written.
+        The entry may be deleted, and the archive may have cleaned up before the files were written.
         The completed instant lists its files, which shows the attempt they belong to.
         """
         txns, state = self._txns, self._txns.ledger.view.state
@@ -491,12 +491,12 @@ class Transaction:
                     if self._is_mine(entry):
                         return Committed(self.instant, entry.time, entry.position, published=False)
                 state = view.state
-                landed = self.instant in state.committed and self.instant not in state.aborted
+                committed = self.instant in state.committed and self.instant not in state.aborted
                 facts = (entry.fact for entry in view.tail if isinstance(entry.fact, Commit))
                 others = any(fact.instant == self.instant for fact in facts)
-                if self._plan is None and landed and not others:
+                if self._plan is None and committed and not others:
                     # It was committed, and its entry was deleted before this process could read it.
-                    return (yield from self._folded())
+                    return (yield from self._commit_without_entry())
                 if self.instant < view.state.archived and self.instant not in view.state.aborted:
                     self.phase = TransactionPhase.UNKNOWN
                     return Unknown(f"{self.instant} is archived; its outcome is not known")
@@ -509,7 +509,7 @@ class Transaction:
                     )
                 return conflict
 
-    def _folded(self) -> Steps[Committed | Unknown]:
+    def _commit_without_entry(self) -> Steps[Committed | Unknown]:
         """Return the commit whose entry is deleted. It is on the timeline (C21)."""
         folder = self._txns.ledger.publisher.folder
         listed: tuple[ObjectMeta, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidelock.core.clock import Clock, SystemClock
 from tidelock.core.errors import DataCorrupt
@@ -25,7 +26,7 @@ from tidelock.txn.entries import (
     Rollback,
     position_of,
 )
-from tidelock.txn.heartbeats import HeartbeatStatus
+from tidelock.txn.heartbeats import JAVA_LIFETIME_MS, HeartbeatStatus
 from tidelock.txn.ledger_io import Publisher, decode_at
 from tidelock.txn.recovery import survey
 from tidelock.txn.transaction import groups_of
@@ -48,6 +49,11 @@ class ActiveWriter:
     groups: frozenset[GroupId] = frozenset()
 
 
+_PRIORITY: Final = "asked for priority"
+_SERVICES: Final = ("clustering", "compaction", "log_compaction")
+"""The reason in the rollback of a service begins with its operation."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConflictRecord:
     """A conflict of a writer, or the rollback of a dead one."""
@@ -64,6 +70,15 @@ class ConflictRecord:
     ended: str = ""
     """The instant with which the write was committed after a retry, "" if it was not."""
 
+    @property
+    def resolution(self) -> str:
+        """How the conflict ended, in words."""
+        if self.ended:
+            return "rebased and committed"
+        if self.conflicts_with:
+            return "aborted" if self.reason.startswith(_SERVICES) else "not committed yet"
+        return "waiting with priority" if self.reason == _PRIORITY else "rolled back"
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerFlaw:
@@ -78,7 +93,7 @@ def writers(
     *,
     clock: Clock | None = None,
     folder: str = TIMELINE_FOLDER,
-    default_lifetime_ms: int = 600_000,
+    default_lifetime_ms: int = JAVA_LIFETIME_MS,
 ) -> tuple[ActiveWriter, ...]:
     """Return all pending writes, oldest first.
 
@@ -148,9 +163,8 @@ def conflicts_in(ledger_entries: Sequence[LedgerEntry]) -> tuple[ConflictRecord,
                 found += [ConflictRecord(*at, instant, owner, reason) for instant in instants]
             case PriorityTicket(instant, groups):
                 ended = commits.retried_as(instant, owner)
-                reason = "asked for priority"
                 found.append(
-                    ConflictRecord(*at, instant, owner, reason, groups=groups, ended=ended)
+                    ConflictRecord(*at, instant, owner, _PRIORITY, groups=groups, ended=ended)
                 )
             case _:
                 continue

@@ -1,1 +1,1 @@
-"""Programs that write one table together, and an oracle that knows what must be in it."""
+"""Demo and soak: programs that write one table, and an oracle that computes the expected rows."""

@@ -99,7 +99,7 @@ class DemoRun(FleetRun[S, R]):
         return caught[0] if caught else None
 
 
-_OTHERS: Final = {"keeper": Role.SERVICES, "reader": Role.READER}
+_OTHERS: Final = {"services": Role.SERVICES, "reader": Role.READER}
 WITH_SPARK: Final = {
     "ada": Role.PYTHON,
     "ben": Role.SPARK,
@@ -171,7 +171,7 @@ class TableScene(Scene):
     entries: deque[e.LedgerEntry] = field(default_factory=lambda: deque(maxlen=_ENTRIES_SHOWN))
     position: int = 0
     rebased: int = 0
-    """Commits that were merged again after a conflict."""
+    """Commits that were rebased after a conflict."""
     committed: set[str] = field(default_factory=set)
     rolled_back: set[str] = field(default_factory=set)
     pending: tuple[PendingService, ...] = ()
@@ -188,8 +188,8 @@ class TableScene(Scene):
                 program.activity = "started"
             case "resumes":
                 program.activity = f"resumed after step {facts['step']}"
-                message = f"{event.name} is back and resumes after step {facts['step']}"
-                self.add_log(event.at_ms, f"{message}, as its table records", "bold cyan")
+                message = f"{event.name} restarted and resumes after step {facts['step']}"
+                self.add_log(event.at_ms, f"{message}, its last in the table", "bold cyan")
             case "served":
                 program.activity = f"{facts['service']}: {facts['done']} done"
             case "read":
@@ -255,7 +255,7 @@ class TableScene(Scene):
         median = f", median {statistics.median(times_ms):.0f} ms" if times_ms else ""
         writes = f"{len(record.committed)} committed, {self.writes_per_s(now_ms):.1f}/s{median}"
         failed = len(record.failures)
-        conflicts = f"{self.rebased} resolved by merging again, {failed} failed"
+        conflicts = f"{self.rebased} resolved by rebasing, {failed} failed"
         served = [f"{name} {count}" for name, count in sorted(record.served.items()) if count]
         pending = [f"{plan.action} {plan.next_step}" for plan in self.pending[:2]]
         style = "bold green" if self.rebased and not failed else ""
@@ -284,7 +284,7 @@ def _entry(entry: e.LedgerEntry) -> Text:
     match entry.fact:
         case e.Commit(app_transaction=step, footprint=footprint, rebased=rebased):
             writer = "" if step is None else f"{step.application}, step {step.version}: "
-            again = f", merged again {rebased}x" if rebased else ""
+            again = f", rebased {rebased}x" if rebased else ""
             return Text(f"{writer}{footprint.commit_kind}{again}", "green" if rebased else "")
         case e.Plan(action, targets):
             return Text(f"plan: {action.value} of {len(targets)} file groups", style="blue")
@@ -376,10 +376,11 @@ class TableDemo(DemoRun[TableFleetSpec, Role]):
         )
         took_s = (self._now_ms() - began_ms) / 1000
         others = len(self._scene.record.committed) - committed
-        self._log(f"its incomplete write is rolled back after {took_s:.1f} s", "bold cyan")
+        if rolled_back:
+            self._log(f"its incomplete write is rolled back after {took_s:.1f} s", "bold cyan")
         self._check(
             rolled_back and others > 0,
-            f"the others rolled back the write of {name}, killed inside it, in {took_s:.1f} s;"
+            f"{name} was killed inside a write; the others rolled it back in {took_s:.1f} s;"
             f" {others} of their writes committed meanwhile",
         )
         self._scene.phase = f"{name} restarts"

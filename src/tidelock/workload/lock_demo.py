@@ -71,7 +71,7 @@ _ACTIVITIES: Final[Mapping[str, str]] = {
     LockEvent.WAITING: "waits",
     LockEvent.GRANTED: "holds the lock",
     LockEvent.BELIEVES: "holds the lock",
-    LockEvent.LOST: "LOST, and knows it",
+    LockEvent.LOST: "LOST, detected by check()",
     LockEvent.RELEASED: "pauses",
     LockEvent.ENDED: "done",
 }
@@ -261,7 +261,9 @@ class LockDemo(DemoRun[LockFleetSpec, LockRole]):
         self._scene.contenders[name].killed = True
         self._fault(f"SIGKILL to {name} inside its critical section")
         taken_over = self._wait_for_takeover(name)
-        self._check(taken_over, f"another writer took over from {name}, killed, after its lease")
+        self._check(
+            taken_over, f"another writer took over after the lease of {name}, which was killed"
+        )
 
     def _suspend_a_holder(self) -> None:
         self._scene.phase = "a holder is suspended past its lease"

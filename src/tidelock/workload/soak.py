@@ -1,4 +1,4 @@
-"""`tidelock soak`: a fleet writes one table for long, with faults, measurements and checks.
+"""`tidelock soak`: a fleet writes one table for a long time, with faults, measurements and checks.
 
 The state is saved in the folder during the run, so an interrupted soak continues with the same
 table, and its report covers all of it.
@@ -304,7 +304,7 @@ class Soak(FleetRun[TableFleetSpec, Role]):
         self.measurements = Measurements()
         self.elapsed_s = 0.0
         self.commits_min = 0
-        """With fewer commits than this the soak fails."""
+        """The soak fails with fewer commits than this."""
         self.stop_store_faults: Callable[[], None] = lambda: None
         """Called after the programs have ended, before the table is checked."""
         self._scenario = scenario

@@ -130,7 +130,7 @@ def _rounded(bin_s: float) -> int:
 MEMORY_MB_PER_MINUTE_MAX: Final = 1.0
 HANDLES_MORE_MAX: Final = 8
 CHECKED_FROM_S: Final = 1_200.0
-"""Memory is checked for processes that ran this long: heaps fill for eight minutes."""
+"""Memory is checked only for processes that ran this long: heaps grow for eight minutes first."""
 
 _WARM_UP: Final = 0.4
 """The share of the lifetime of a process in which its caches fill."""
@@ -496,7 +496,7 @@ def as_page(report: SoakReport) -> str:
 
 def _plots(report: SoakReport) -> dict[str, str]:
     measured, size_s = report.measurements, report.bin_s
-    # Too many marks would hide the measured.
+    # Too many marks would hide the curves.
     marks = [at for at, _ in measured.faults] if len(measured.faults) <= _MARKS_MAX else []
     found = {
         "Writes per second": plot(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
+from testkit.txnsim.checked_store import WriteRecord
 from testkit.txnsim.lease import Lease, LeaseLock
 from testkit.txnsim.network import Client
 from testkit.txnsim.rows.oracle import row_of
 from testkit.txnsim.rows.parameters import Job, Op, Parameters, Work
 from testkit.txnsim.rows.truth import ReadRecord, RowStore, RowTruth
-from testkit.txnsim.witness import WriteRecord
 from testkit.txnsim.world import Process, World
 from testkit.txnsim.writer import BEAT_MS
 from tidelock.core.errors import Conflict, InvalidInput, NotFound, OutcomeUnknown, TidelockError
@@ -37,14 +37,14 @@ from tidelock.services.restore import Restore
 from tidelock.services.rollback import RollbackService
 from tidelock.services.runner import Service
 from tidelock.table import Table
-from tidelock.txn.transactions import TableLock
+from tidelock.txn.transaction_manager import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidelock.lock.provider import LockProvider
     from tidelock.operations.attempt import ReadSnapshot
-    from tidelock.txn.transactions import Work as CleanupWork
+    from tidelock.txn.transaction_manager import Work as CleanupWork
 
 R = TypeVar("R")
 

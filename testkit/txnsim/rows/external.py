@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from testkit.txnsim.checked_store import WriteRecord
 from testkit.txnsim.rows.actors import RowService, RowWriter, input_rows
 from testkit.txnsim.rows.parameters import (
     KEYS,
@@ -18,7 +19,6 @@ from testkit.txnsim.rows.parameters import (
     Work,
 )
 from testkit.txnsim.rows.truth import RowStore, RowTruth
-from testkit.txnsim.witness import WriteRecord
 from testkit.txnsim.world import Process, World
 from tidelock.core.clock import Now
 from tidelock.core.ids import SeededIds
@@ -35,7 +35,7 @@ _FORBIDDING = {
 
 
 class Scene(Protocol):
-    """What a visit needs from its scene."""
+    """What the scenario needs from the simulation."""
 
     world: World
     parameters: Parameters
@@ -56,7 +56,7 @@ class Scene(Protocol):
 
 
 @dataclass(slots=True)
-class Visit:
+class ExternalWriterScenario:
     """An external writer commits while no other process writes and one has the table open.
 
     Either the rows are right for both, or what cannot be done safely is refused and leaves no
@@ -78,7 +78,7 @@ class Visit:
         self.keeper.kill()
 
     def _commit(self) -> None:
-        """Commit like a writer that has read the whole table and knows no ledger."""
+        """Commit like a writer that has read the whole table and keeps no ledger."""
         scene, truth = self.scene, self.scene.truth
         job = _job("java", 17, 8_100, KEYS[:2])
         others = scene.store.without_ledger()
@@ -101,7 +101,7 @@ class Visit:
         scene.world.now += 1_000
 
     def _try(self, job: Job) -> None:
-        """Write with the table that was open all the time; it may be refused."""
+        """Write with the table that has been open since the start; the write may be refused."""
         keeper, record = self.keeper, self.scene.add_job(job)
         keeper.record = record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TypeVar
 
+from testkit.txnsim.checked_store import StoreClock, WriteRecord
 from testkit.txnsim.lease import Lease
 from testkit.txnsim.plan import HOUR_MS, Fault, Plan, draw
 from testkit.txnsim.rows.actors import (
@@ -16,7 +17,7 @@ from testkit.txnsim.rows.actors import (
     inline_pools,
 )
 from testkit.txnsim.rows.checking import violations
-from testkit.txnsim.rows.external import Visit
+from testkit.txnsim.rows.external import ExternalWriterScenario
 from testkit.txnsim.rows.parameters import (
     KEYS,
     PARTITIONS,
@@ -32,7 +33,6 @@ from testkit.txnsim.rows.parameters import (
 from testkit.txnsim.rows.truth import RowStore, RowTruth
 from testkit.txnsim.schedule import Outcome, errors_recorded, outcome_of, quiet
 from testkit.txnsim.services.scene import Stage, kept_entries
-from testkit.txnsim.witness import StoreClock, WriteRecord
 from testkit.txnsim.world import Process
 from tidelock.core.ids import SeededIds
 from tidelock.hudi.properties import create_properties
@@ -145,7 +145,7 @@ class RowScene(Stage):
             self.parameters.beside is not ExternalAct.NOTHING
             and Fault.CLOCK not in self.plan.faults
         ):
-            Visit(self, self.made(RowWriter, "keeper")).play()
+            ExternalWriterScenario(self, self.made(RowWriter, "keeper")).play()
         rows = (
             InputRow(PARTITIONS[0], KEYS[0], 20, 9_000),
             InputRow(PARTITIONS[1], KEYS[1], 20, 9_001),

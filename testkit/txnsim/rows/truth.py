@@ -1,4 +1,4 @@
-"""The witness of a world with rows, and the oracle's table after each entry."""
+"""The history and the store of a simulation with rows, and the expected table after each entry."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from testkit.txnsim.rows.oracle import Table
 from testkit.txnsim.rows.parameters import Job, Parameters
-from testkit.txnsim.services.truth import Truth, Waiting
-from testkit.txnsim.services.watching import WatchedStore
+from testkit.txnsim.services.checked_store import CheckedServiceStore
+from testkit.txnsim.services.truth import ExpectedPlan, Truth
 from testkit.txnsim.world import World
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER
 from tidelock.hudi.timeline.instant import Action
@@ -117,8 +117,8 @@ class RowTruth(Truth):
         return [(time, each) for _, time, each in self.done() if each in writes - gone]
 
 
-class RowStore(WatchedStore):
-    """Objects in memory with a witness; the rows in them are read later."""
+class RowStore(CheckedServiceStore):
+    """A checked store for real tables; their rows are checked at the end of the schedule."""
 
     def __init__(self, world: World, truth: RowTruth, parameters: Parameters) -> None:
         """Start empty."""
@@ -171,7 +171,7 @@ class RowStore(WatchedStore):
             if not (complete and complaint.startswith("T3")):
                 yield complaint
 
-    def _is_stale(self, plan: Waiting) -> bool:
+    def _is_stale(self, plan: ExpectedPlan) -> bool:
         """Do nothing: only production code knows what a plan reads."""
         del plan
         return True

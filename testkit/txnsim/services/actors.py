@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+from testkit.txnsim.checked_store import PARTITION, WriteRecord
+from testkit.txnsim.services.checked_store import CheckedServiceStore, is_service
 from testkit.txnsim.services.java import Mutex, MutexProvider
 from testkit.txnsim.services.parameters import Parameters
 from testkit.txnsim.services.planning import Service, draft_of, drawn, record_of
 from testkit.txnsim.services.truth import Rows, Slice, State, Truth, slice_rows
-from testkit.txnsim.services.watching import WatchedStore, is_service
-from testkit.txnsim.witness import PARTITION, WriteRecord
 from testkit.txnsim.world import World
 from testkit.txnsim.writer import Writer, Written
 from tidelock.core.errors import NotFound, TidelockError, WriteConflict
@@ -39,7 +39,7 @@ from tidelock.services.runner import clean
 from tidelock.txn.commit import CommitDraft
 from tidelock.txn.conflicts import ConflictReport
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import TableLock
+from tidelock.txn.transaction_manager import TableLock
 
 
 class Actor(Writer):
@@ -49,7 +49,7 @@ class Actor(Writer):
         self,
         world: World,
         name: str,
-        store: WatchedStore,
+        store: CheckedServiceStore,
         properties: TableProperties,
         parameters: Parameters,
         *,
@@ -192,9 +192,9 @@ class Executor(Actor):
     def _waiting(self) -> list[str]:
         plans = self.txns.ledger.refresh().plans.values()
         found = {plan.instant for plan in plans if is_service(plan.action)}
-        return sorted(found | set(self._foreign()))
+        return sorted(found | set(self._importable()))
 
-    def _foreign(self) -> dict[str, Action]:
+    def _importable(self) -> dict[str, Action]:
         """Return the pending plans of external writers that can be imported."""
         writer = self.table_writer()
         actions = (Action.COMPACTION, Action.CLUSTERING) if self.parameters.java else ()
@@ -247,7 +247,9 @@ class Executor(Actor):
 
     def free(self) -> str:
         """Remove plans of external writers that cannot be executed."""
-        gone = [cancel(self.table_writer(), each, force=True).instant for each in self._foreign()]
+        gone = [
+            cancel(self.table_writer(), each, force=True).instant for each in self._importable()
+        ]
         return f"cancelled {gone}"
 
     def _executed(self, txn: Transaction, service: Service, inputs: State) -> ExecutedPlan:

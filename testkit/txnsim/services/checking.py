@@ -1,20 +1,20 @@
-"""Checks at the end of a schedule with services; the witness has checked every step."""
+"""Checks at the end of a schedule with services; the store has checked every step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from testkit.txnsim.checked_store import PARTITION
 from testkit.txnsim.checkers import answers
+from testkit.txnsim.services.checked_store import CheckedServiceStore
 from testkit.txnsim.services.truth import Truth, rows_of
-from testkit.txnsim.services.watching import WatchedStore
-from testkit.txnsim.witness import PARTITION
 from tidelock.hudi.file_groups import data_file
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER
 from tidelock.hudi.timeline.history import Archive
 from tidelock.hudi.timeline.instant import Instant, parse_instant
 
 
-def violations(truth: Truth, store: WatchedStore) -> Iterator[str]:
+def violations(truth: Truth, store: CheckedServiceStore) -> Iterator[str]:
     """Yield all violated guarantees."""
     yield from truth.broken
     yield from answers(truth)
@@ -23,7 +23,7 @@ def violations(truth: Truth, store: WatchedStore) -> Iterator[str]:
     yield from _left_over(truth, store)
 
 
-def _rows(truth: Truth, store: WatchedStore) -> Iterator[str]:
+def _rows(truth: Truth, store: CheckedServiceStore) -> Iterator[str]:
     """G3, G5, G7, G11: every acknowledged update is there once, in ledger order."""
     owner = {instant: record for record in truth.records for instant in record.instants}
     expected: dict[str, list[str]] = {}
@@ -36,7 +36,7 @@ def _rows(truth: Truth, store: WatchedStore) -> Iterator[str]:
         yield f"G11: expected the rows {expected}, found {found}"
 
 
-def _history(truth: Truth, store: WatchedStore) -> Iterator[str]:
+def _history(truth: Truth, store: CheckedServiceStore) -> Iterator[str]:
     """S1, S7, G6, G9: every commit is on the timeline or in the history, and completed once."""
     if missing := set(truth.position) - truth.published:
         yield f"G6: {min(missing)} is committed, but not published"
@@ -53,7 +53,7 @@ def _history(truth: Truth, store: WatchedStore) -> Iterator[str]:
         yield f"S7: {min(lost)} is neither on the timeline nor in the history"
 
 
-def _left_over(truth: Truth, store: WatchedStore) -> Iterator[str]:
+def _left_over(truth: Truth, store: CheckedServiceStore) -> Iterator[str]:
     """S6, S10, G14: no files of dead writers are left that readers could use."""
     for instant in _instants(store):
         if not instant.is_completed and instant.requested not in truth.position:
@@ -78,7 +78,9 @@ def _left_over(truth: Truth, store: WatchedStore) -> Iterator[str]:
                 yield f"G14: {key} belongs to an attempt that was not committed, but is readable"
 
 
-def _is_late(truth: Truth, store: WatchedStore, key: str, counted: Mapping[str, str]) -> bool:
+def _is_late(
+    truth: Truth, store: CheckedServiceStore, key: str, counted: Mapping[str, str]
+) -> bool:
     """Return whether a file landed after its plan was complete, with the same rows.
 
     Requests of dead processes may arrive at any time. Readers that list files use either one, until
@@ -91,7 +93,7 @@ def _is_late(truth: Truth, store: WatchedStore, key: str, counted: Mapping[str, 
     return same and found.modified_epoch_ms >= truth.completed_ms.get(file.instant, 0)
 
 
-def _instants(store: WatchedStore) -> Iterator[Instant]:
+def _instants(store: CheckedServiceStore) -> Iterator[Instant]:
     for key in store.all_keys():
         if key.startswith(f"{TIMELINE_FOLDER}/") and key.count("/") == 2:
             found = parse_instant(key.rpartition("/")[2])

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from testkit.txnsim.checked_store import PARTITION
 from testkit.txnsim.plan import Fault
+from testkit.txnsim.services.checked_store import CheckedServiceStore
 from testkit.txnsim.services.planning import Service, record_of
-from testkit.txnsim.services.truth import Slice, Truth, Waiting, slice_rows
-from testkit.txnsim.services.watching import WatchedStore
-from testkit.txnsim.witness import PARTITION
+from testkit.txnsim.services.truth import ExpectedPlan, Slice, Truth, slice_rows
 from testkit.txnsim.world import Process, World
 from tidelock.hudi.file_groups import WriteToken, base_name, data_file
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER
@@ -53,7 +53,7 @@ class Mutex:
 
 @dataclass(slots=True)
 class MutexProvider:
-    """The lock of one process; implements the provider interface of `tidelock.txn.transactions`."""
+    """The lock of one process, a provider as `tidelock.txn.transaction_manager` uses it."""
 
     mutex: Mutex
     process: Process
@@ -81,9 +81,9 @@ class MutexProvider:
 
 
 class Java(Process):
-    """A process without a ledger."""
+    """A writer that keeps no ledger."""
 
-    def __init__(self, world: World, name: str, store: WatchedStore, mutex: Mutex) -> None:
+    def __init__(self, world: World, name: str, store: CheckedServiceStore, mutex: Mutex) -> None:
         """Create the process without starting it."""
         super().__init__(world, name, offset_ms=0.0)
         self.store = store
@@ -134,7 +134,7 @@ class Java(Process):
         chosen = self.world.rng.sample(free, min(len(free), self.world.rng.choice((1, 2))))
         inputs = {group: state[group] for group in sorted(chosen)}
         instant = self._time()
-        truth.java[instant] = Waiting(service.action, service is Service.CLUSTERING, inputs)
+        truth.java[instant] = ExpectedPlan(service.action, service is Service.CLUSTERING, inputs)
         body = encode(record_of(service, inputs, self.store.uri))
         self.store.put_external(f"{TIMELINE_FOLDER}/{instant}.{service.action}.requested", body)
 
@@ -156,8 +156,7 @@ class Java(Process):
     # Executing
 
     def execute(self) -> None:
-        """Execute anybody's compaction, unless there is a fresh heartbeat; sometimes die in
-        between."""
+        """Execute any pending compaction without a fresh heartbeat; sometimes die in between."""
         if not self.hand.try_lock(5_000.0):
             return
         found = self._executable()
@@ -182,21 +181,21 @@ class Java(Process):
                 self._complete(instant, plan)
             self._release()
 
-    def _executable(self) -> tuple[str, Waiting] | None:
+    def _executable(self) -> tuple[str, ExpectedPlan] | None:
         for instant, plan in self._pending():
             shown = self.store.peek(self._key(instant, "requested")) is not None
             compacts = plan.action is Action.COMPACTION and shown
-            if compacts and not self._is_alive(instant) and self._is_whole(instant, plan):
+            if compacts and not self._is_alive(instant) and self._is_published_below(instant, plan):
                 return instant, plan
         return None
 
-    def _pending(self) -> list[tuple[str, Waiting]]:
+    def _pending(self) -> list[tuple[str, ExpectedPlan]]:
         """Return all pending plans on the timeline, oldest first."""
         truth = self.truth
         found = {i: truth.java[i] for i in self.store.java_pending()} | truth.plans
         return [(i, found[i]) for i in sorted(found) if i not in truth.published]
 
-    def _is_whole(self, instant: str, plan: Waiting) -> bool:
+    def _is_published_below(self, instant: str, plan: ExpectedPlan) -> bool:
         """Return whether all commits below a plan are published; a dead writer may not have done
         so."""
         done = {commit.instant: entry.time for entry, commit in self.truth.commits}
@@ -209,7 +208,7 @@ class Java(Process):
                 return False
         return True
 
-    def _write(self, instant: str, plan: Waiting) -> None:
+    def _write(self, instant: str, plan: ExpectedPlan) -> None:
         files: dict[str, str] = {}
         stage = self.world.rng.choice(_STAGES)
         for slot, (group, piece) in enumerate(sorted(plan.inputs.items())):
@@ -222,7 +221,7 @@ class Java(Process):
             self.store.put_external(files[group], json.dumps(rows).encode())
         self.truth.written[instant, 0] = files
 
-    def _complete(self, instant: str, plan: Waiting) -> None:
+    def _complete(self, instant: str, plan: ExpectedPlan) -> None:
         files = self.truth.written[instant, 0]
         stats = tuple(
             WriteStat(file_id=group, path=key, partition_path=PARTITION, prev_commit="1")
@@ -262,7 +261,7 @@ class Java(Process):
         begun = self._time()
         record = RollbackMetadata(begun, 1, 0, (instant,))
         self.truth.published.add(begun)
-        self.truth.java[begun] = Waiting(Action.ROLLBACK, removable=False, inputs={})
+        self.truth.java[begun] = ExpectedPlan(Action.ROLLBACK, removable=False, inputs={})
         done = format_time(parse_time(begun) + 1)
         self.store.put_external(f"{TIMELINE_FOLDER}/{begun}_{done}.rollback", encode(record))
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from enum import Enum
 
+from testkit.txnsim.checked_store import PARTITION
 from testkit.txnsim.services.parameters import Parameters
 from testkit.txnsim.services.truth import Rows, Slice, State
-from testkit.txnsim.witness import PARTITION
 from tidelock.hudi.file_groups import data_file
 from tidelock.hudi.timeline.instant import Action
 from tidelock.hudi.timeline.metadata import (

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from testkit.txnsim.checked_store import WriteRecord
 from testkit.txnsim.plan import OLD_KEYS, Fault, Plan, draw
 from testkit.txnsim.schedule import PROPERTIES, Outcome, errors_recorded, outcome_of, quiet
 from testkit.txnsim.services.actors import (
@@ -17,12 +18,11 @@ from testkit.txnsim.services.actors import (
     Executor,
     UpsertWriter,
 )
+from testkit.txnsim.services.checked_store import CheckedServiceStore
 from testkit.txnsim.services.checking import violations
 from testkit.txnsim.services.java import Java, Mutex
 from testkit.txnsim.services.parameters import Parameters, draw_parameters
 from testkit.txnsim.services.truth import Truth, rows_of
-from testkit.txnsim.services.watching import WatchedStore
-from testkit.txnsim.witness import WriteRecord
 from testkit.txnsim.world import Process, World
 from tidelock.core.errors import TidelockError
 from tidelock.hudi.properties import load_properties
@@ -169,7 +169,7 @@ class ServiceScene(Stage):
         super().__init__(plan, rng, trace)
         self.parameters = parameters
         self.truth = Truth()
-        self.store = WatchedStore(self.world, self.truth, retained=parameters.retained)
+        self.store = CheckedServiceStore(self.world, self.truth, retained=parameters.retained)
         kind = b"MERGE_ON_READ" if parameters.logs else b"COPY_ON_WRITE"
         body = PROPERTIES.replace(b"COPY_ON_WRITE", kind)
         self.store.put(".hoodie/hoodie.properties", body, Create())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from testkit.txnsim.witness import PARTITION, History
+from testkit.txnsim.checked_store import PARTITION, History
 from tidelock.hudi.file_groups import GroupId
 from tidelock.hudi.timeline.instant import Action
 from tidelock.txn.entries import (
@@ -42,7 +42,7 @@ State = Mapping[str, Slice]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ExpectedPlan:
     """A plan that is neither complete nor rolled back. `inputs` are the slices it reads."""
 
     action: Action
@@ -57,14 +57,14 @@ class Truth(History):
     """The history, with the table's state at every position."""
 
     states: list[State] = field(default_factory=lambda: [{}])
-    plans: dict[str, Waiting] = field(default_factory=dict)
-    planned: dict[str, Waiting] = field(default_factory=dict)
+    plans: dict[str, ExpectedPlan] = field(default_factory=dict)
+    planned: dict[str, ExpectedPlan] = field(default_factory=dict)
     """All plans ever scheduled."""
     written: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
     """The data file of each file group that an attempt at an instant wrote."""
     proposed: dict[tuple[str, frozenset[GroupId]], State] = field(default_factory=dict)
     """The plan that each process is about to schedule, as it saw the table."""
-    java: dict[str, Waiting] = field(default_factory=dict)
+    java: dict[str, ExpectedPlan] = field(default_factory=dict)
     """All plans that an external writer put on the timeline."""
     completed_ms: dict[str, int] = field(default_factory=dict)
     """When the entry of each commit landed, by the true clock."""
@@ -81,7 +81,7 @@ class Truth(History):
         match entry.fact:
             case Plan(action, targets, removable=removable):
                 inputs = self.proposed.get((entry.owner, targets), {})
-                self.plans[entry.time] = Waiting(action, removable, inputs)
+                self.plans[entry.time] = ExpectedPlan(action, removable, inputs)
             case ImportPlan(instant):
                 self.plans[instant] = self.java[instant]
             case ExternalCommit() as fact:
@@ -93,7 +93,7 @@ class Truth(History):
             case PlanRollback(action, instants):
                 for instant in instants:
                     self.plans.pop(instant, None)
-                self.plans[entry.time] = Waiting(action, removable=False, inputs={})
+                self.plans[entry.time] = ExpectedPlan(action, removable=False, inputs={})
             case Claim(instant, attempt):
                 self.plans[instant] = replace(
                     self.plans[instant], attempt=attempt, owner=entry.owner

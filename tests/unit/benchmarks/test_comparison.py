@@ -1,4 +1,4 @@
-"""A comparison of systems: what is noted of each, and what a stop in the middle leaves."""
+"""A comparison of systems: what is recorded for each, and what remains after an interruption."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tidelock.core.config import (
     support,
 )
 from tidelock.core.errors import ConfigInvalid
-from tidelock.core.hudikeys import HudiKey, KeySupport, hudi_keys
+from tidelock.core.unsupported_keys import HudiKey, KeySupport, hudi_keys
 
 SOURCE = Path(__file__).parents[3] / "src"
 WRAPPERS = ("declare", "_time_option")

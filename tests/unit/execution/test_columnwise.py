@@ -139,8 +139,8 @@ def test_cancelled_load_leaves_no_file() -> None:
 
     def is_cancelled() -> str | None:
         checks.append(1)
-        return "it was overtaken" if len(checks) > 5 else None
+        return "it conflicted" if len(checks) > 5 else None
 
-    with pytest.raises(Conflict, match="overtaken"):
+    with pytest.raises(Conflict, match="conflicted"):
         LocalWriter(store).write(tagged, plan, CONTEXT, is_cancelled=is_cancelled)
     assert not files(store)

@@ -66,9 +66,9 @@ def test_sort_memory_is_limited_to_its_buffer() -> None:
 
 def test_no_further_task_is_started_after_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = Recorded(monkeypatch)
-    with pytest.raises(Conflict, match="overtaken"):
+    with pytest.raises(Conflict, match="conflicted"):
         LocalServices(MemoryStore(), 1).run(
-            tasks(1, 1, 1), context(AT), is_cancelled=lambda: "overtaken"
+            tasks(1, 1, 1), context(AT), is_cancelled=lambda: "conflicted"
         )
     assert len(ran.order) == 1
 

@@ -250,7 +250,7 @@ def test_merge_during_a_read_is_transparent() -> None:
     for number in range(MERGE_FILES - 1):
         writer.append([instant(number)])
 
-    class Overtaken(ScriptedStore):
+    class MergedDuringRead(ScriptedStore):
         """A store whose history is merged and cleaned up right after its manifest is read."""
 
         was_merged = False
@@ -263,7 +263,7 @@ def test_merge_during_a_read_is_transparent() -> None:
                     writer.append([instant(number)])
             return found
 
-    assert len(Archive(Overtaken(inner)).instants()) == MERGE_FILES + 5
+    assert len(Archive(MergedDuringRead(inner)).instants()) == MERGE_FILES + 5
 
 
 @pytest.mark.parametrize("reply", [Unclear("reset"), Busy(cause="429")])
@@ -278,7 +278,7 @@ def test_one_of_two_concurrent_archivers_conflicts_and_nothing_is_lost() -> None
     inner = MemoryStore()
     Archive(inner).append([instant(1)])
 
-    class Raced(ScriptedStore):
+    class ArchivedMeanwhile(ScriptedStore):
         """A store on which another client archives while the first history file is written."""
 
         raced = False
@@ -290,7 +290,7 @@ def test_one_of_two_concurrent_archivers_conflicts_and_nothing_is_lost() -> None
             return self.inner.put(key, body, mode)
 
     with pytest.raises(Conflict, match="manifest_2"):
-        Archive(Raced(inner)).append([instant(2)])
+        Archive(ArchivedMeanwhile(inner)).append([instant(2)])
     Archive(inner).append([instant(2)])
     assert {each.requested for each in Archive(inner).instants()} == {time(1), time(2), time(3)}
 
@@ -299,7 +299,7 @@ def test_late_archiver_cannot_revert_the_history() -> None:
     store = MemoryStore()
     Archive(store).append([instant(1)])
 
-    class Asleep(ScriptedStore):
+    class SuspendedBeforeLastWrite(ScriptedStore):
         """A store whose client is suspended before its last write while others archive."""
 
         slept = False
@@ -312,7 +312,7 @@ def test_late_archiver_cannot_revert_the_history() -> None:
             return self.inner.put(key, body, mode)
 
     with pytest.raises(Conflict):
-        Archive(Asleep(store)).append([instant(2)])
+        Archive(SuspendedBeforeLastWrite(store)).append([instant(2)])
     # The next archiver found and included its manifest.
     assert {each.requested for each in Archive(store).instants()} == {
         time(number) for number in (1, 2, 3, 4)

@@ -40,7 +40,7 @@ def test_p6_next_token_is_the_records_plus_one_within_its_ceiling() -> None:
     [released(token=1_000, token_ceiling=1_000), JAVA, e.Absent()],
     ids=["ceiling reached", "Java's record", "absent"],
 )
-def test_p6_otherwise_the_taker_reads_the_counter(reply: e.ReadReply) -> None:
+def test_p6_otherwise_the_contender_reads_the_counter(reply: e.ReadReply) -> None:
     assert Bench().acquire().reads(reply).request == e.ReadCounter()
 
 
@@ -129,7 +129,7 @@ def test_p7_otherwise_the_record_is_released(counter: int | e.ReadReply) -> None
 
 
 def test_p7_record_offers_nothing_of_an_unconfirmed_range() -> None:
-    # A late grant made possible by a deletion must not hand old tokens to the next taker.
+    # A late grant made possible by a deletion must not hand old tokens to the next contender.
     bench = in_a_new_range()
     assert (bench.written.token, bench.written.token_ceiling) == (2_001, 2_001)
     assert bench.lands("v1").counts(9_000).written.token_ceiling == 2_001
@@ -414,7 +414,7 @@ def test_p18_close_leaves_other_records_alone(reply: e.ReadReply) -> None:
     assert bench.effects == (e.OperationDone(e.Closed()),)
 
 
-def test_p18_close_without_a_doubt_reads_nothing() -> None:
+def test_p18_close_without_an_unclear_write_reads_nothing() -> None:
     bench = Bench().holding().release().lands("v3").close()
     assert (bench.phase, bench.effects) == (Phase.CLOSED, (e.OperationDone(e.Closed()),))
     assert bench.close().effects == (e.OperationDone(e.Closed()),)

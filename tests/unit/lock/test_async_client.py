@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class GatedStore(MemoryStore):
-    """A memory store whose writes wait at a gate."""
+    """A memory store whose writes wait until `gate` is set."""
 
     def __init__(self) -> None:
         super().__init__(f"gated-{os.urandom(8).hex()}")

@@ -341,7 +341,7 @@ def test_release_of_a_stolen_lock_is_a_loss(bench: Bench) -> None:
     lock.acquire(0)
 
     def stolen(through: Callable[[], object]) -> Refused:
-        # The thief's clock is far ahead.
+        # The clock of the new owner is far ahead.
         bench.clock.wall_offset_ms = 60_000
         other.acquire(0)
         bench.clock.wall_offset_ms = 0

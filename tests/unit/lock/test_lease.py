@@ -39,7 +39,7 @@ def test_p10_record_is_dead_only_beyond_validity_drift_and_grace() -> None:
     assert LEASE.dead_after_epoch_ms(record) == SENT.wall_epoch_ms + 1_000
 
 
-def test_p10_larger_drift_delays_takers() -> None:
+def test_p10_larger_drift_delays_contenders() -> None:
     lease = Lease(validity_ms=300_000, renew_ms=30_000, drift_ms=5_000)
     assert lease.dead_after_epoch_ms(until(0)) == 5_500
 

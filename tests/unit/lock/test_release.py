@@ -86,8 +86,8 @@ def test_p25_a_our_release_is_found_released(reply_name: str) -> None:
 
 def test_p25_b_our_release_is_found_in_previous_released_and_acquired_since() -> None:
     bench = releasing()
-    taker = record(OTHER, token=9, previous=bench.written.as_previous())
-    assert bench.unclear().reads(taker, "v4").result == e.Released(taken_since=True)
+    new_owner = record(OTHER, token=9, previous=bench.written.as_previous())
+    assert bench.unclear().reads(new_owner, "v4").result == e.Released(taken_since=True)
     assert bench.acquire().request == e.ReadRecord()
 
 
@@ -119,8 +119,8 @@ def test_p25_c_unreadable_store_ends_the_retries() -> None:
 
 
 def test_p25_d_stolen_lock_is_lost() -> None:
-    taker = record(OTHER, token=9, previous=OURS.as_previous())
-    bench = releasing().refused().reads(taker, "v4")
+    new_owner = record(OTHER, token=9, previous=OURS.as_previous())
+    bench = releasing().refused().reads(new_owner, "v4")
     assert bench.result == e.LockLost(f"the record now belongs to {OTHER}")
     assert (bench.phase, bench.told_lost) == (Phase.LOST, True)
     assert bench.counted == ["lock.acquired.others.error", "lock.release.failure"]

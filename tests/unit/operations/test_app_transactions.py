@@ -195,7 +195,7 @@ def test_app_transaction_without_a_known_predecessor_stays_and_is_reported(
     table.restore(kept)
     assert table.app_transaction("orders") == batch(9)
     assert "'orders'" in caplog.text
-    assert "larger number" in caplog.text
+    assert "number them above that" in caplog.text
 
 
 def forget(table: Table) -> None:

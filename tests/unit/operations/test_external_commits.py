@@ -203,7 +203,7 @@ def test_java_job_that_begins_during_the_first_concurrent_write_stops_the_commit
         writer.engine,
         lambda: begun.append(begun_by_java(base, "commit.requested", "inflight")),
     )
-    with pytest.raises(Conflict, match="begun by an external writer"):
+    with pytest.raises(Conflict, match="started by an external writer"):
         table.upsert([row(2, 5, "us")])
     table.refresh()
     assert {each["ts"] for each in table.read().to_pylist()} == {1}

@@ -19,7 +19,7 @@ from scripts.generate_docs import configuration_page
 from tidelock.core import config
 from tidelock.core.config import support
 from tidelock.core.errors import ConfigInvalid, NotFound
-from tidelock.core.hudikeys import KeySupport
+from tidelock.core.unsupported_keys import KeySupport
 from tidelock.operations.config import check_options
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from tidelock.execution.filegroup.context import FileResult, WriteContext
 from tidelock.execution.write_plan import WritePlan
 from tidelock.operations import write as writing
 from tidelock.operations.file_view import load_view
-from tidelock.txn import transactions
+from tidelock.txn import transaction_manager
 
 LARGE = range(3_000)
 """More new rows than a ledger entry names."""
@@ -146,7 +146,7 @@ def test_blind_inserts_of_several_writers_use_separate_files() -> None:
 def test_blind_insert_that_lost_a_small_file_creates_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transactions, "_JUST_NOW_MS", 0)  # no other writer was visible
+    monkeypatch.setattr(transaction_manager, "_RECENT_MS", 0)  # no other writer was visible
     table = create_table()
     table.insert([row(1)])
     slow = interrupted(table, lambda other: other.insert([row(2)]))
@@ -258,8 +258,8 @@ EARLY = {
 
 
 @dataclass
-class Overheard(Interrupted):
-    """An engine that lets others write before its own first task."""
+class InterruptedBeforeWriting(Interrupted):
+    """An engine that lets others write before it writes its first file."""
 
     def write(
         self, tagged: TaggedRows, plan: WritePlan, context: WriteContext, **more: Any
@@ -270,18 +270,18 @@ class Overheard(Interrupted):
         return self.inner.write(tagged, plan, context, **more)
 
 
-def overheard(table: tl.Table) -> tl.Table:
+def interrupted_before_writing(table: tl.Table) -> tl.Table:
     slow = interrupted(table, lambda other: other.upsert([row(1, 2)]))
     engine = slow.writer().engine
     assert isinstance(engine, Interrupted)
-    slow.writer().engine = Overheard(engine.inner, engine.meanwhile)
+    slow.writer().engine = InterruptedBeforeWriting(engine.inner, engine.meanwhile)
     return slow
 
 
-def test_doomed_write_is_stopped_early_and_retried() -> None:
+def test_write_that_cannot_commit_is_stopped_early_and_retried() -> None:
     table = create_table(options=EARLY)
     table.upsert([row(1)])
-    slow = overheard(table)
+    slow = interrupted_before_writing(table)
     assert slow.upsert([row(1, 3)]).rebases == 1
     assert stored_rows(slow) == [row(1, 3)]
     # The stopped attempt wrote no data file: every existing version was committed.
@@ -289,10 +289,10 @@ def test_doomed_write_is_stopped_early_and_retried() -> None:
     assert len(files) == 3
 
 
-def test_hudi_strategy_fails_a_doomed_write_early() -> None:
+def test_hudi_strategy_fails_a_write_that_cannot_commit_early() -> None:
     table = create_table(options=EARLY | HUDI)
     table.upsert([row(1)])
-    slow = overheard(table)
+    slow = interrupted_before_writing(table)
     with pytest.raises(WriteConflict, match="both changed these file groups"):
         slow.upsert([row(1, 3)])
     assert pending(slow) == []

@@ -153,7 +153,7 @@ def archived_while_a_time_is_reserved(
     Return that time, and the archive boundary in the ledger.
     """
     reserved: list[str] = []
-    true = begin._announce
+    true = begin._create_pending
 
     def slowly(instant: Instant, what: begin.BeginRequest) -> Steps[bool]:
         if not reserved:
@@ -164,7 +164,7 @@ def archived_while_a_time_is_reserved(
         return (yield from true(instant, what))
 
     with Table.open(table.uri, options=OPTIONS) as slow, monkeypatch.context() as patch:
-        patch.setattr(begin, "_announce", slowly)
+        patch.setattr(begin, "_create_pending", slowly)
         slow.upsert(rows(50))
     state = table.writer().transactions.ledger.refresh()
     return reserved[0], state.archived

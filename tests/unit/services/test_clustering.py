@@ -182,7 +182,7 @@ def test_writer_that_changes_a_source_wins(table: Table, monkeypatch: pytest.Mon
         ran = table.cluster()
         assert ran.executed == ()
         (left,) = ran.left
-        assert left.overtaken
+        assert left.conflicted
         assert "a writer changed these file groups" in left.why
         assert values(table) == values(writer)
         assert values(table)[2] == "won2"

@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> Iterator[Table]:
 
 
 def put(table: Table, action: Action, record: TimelineRecord, state: str = "requested") -> str:
-    """Write a plan to the timeline as a writer without a ledger does; return its instant."""
+    """Write a plan to the timeline as an external writer does; return its instant."""
     writer = table.writer()
     now_ms = writer.transactions.clock.now().wall_epoch_ms
     last = parse_time(writer.transactions.ledger.refresh().time)
@@ -76,8 +76,8 @@ def check_table(table: Table, before: list[object]) -> None:
 def test_external_compaction_is_executed(table: Table) -> None:
     before = content(table)
     planned = compaction(table)
-    assert (shown(table).scheduled_by, shown(table).ours) == ("a writer without a ledger", False)
-    assert "take it over" in shown(table).next_step
+    assert (shown(table).scheduled_by, shown(table).ours) == ("an external writer", False)
+    assert "can be taken over" in shown(table).next_step
     (done,) = table.compact().executed
     assert (done.instant, done.files_written) == (planned, 1)
     check_table(table, before)
@@ -105,7 +105,7 @@ def test_external_plan_is_skipped_where_no_java_writer_is_configured(table: Tabl
     planned = compaction(table)
     with Table.open(table.uri, options=QUIET) as alone:
         assert alone.compact().executed == ()
-        with pytest.raises(Conflict, match="a writer without a ledger") as refused:
+        with pytest.raises(Conflict, match="an external writer") as refused:
             Compaction(alone.writer()).execute(planned)
     assert "tidelock.write.mixed" in str(refused.value.hint)
     assert table.writer().transactions.ledger.refresh().plans == {}
@@ -185,7 +185,7 @@ def test_two_processes_execute_an_external_plan_once(table: Table) -> None:
             with pytest.raises(Conflict, match="executing it"):
                 Compaction(table.writer()).execute(planned)
             assert shown(table).next_step == "is being executed"
-            assert shown(table).scheduled_by == "a writer without a ledger"
+            assert shown(table).scheduled_by == "an external writer"
         assert Compaction(table.writer()).execute(planned).files_written
     check_table(table, before)
 

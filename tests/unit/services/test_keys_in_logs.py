@@ -57,7 +57,7 @@ def check_once(table: Table, ts: int) -> None:
     assert KEY not in [item["id"] for item in current(table)]
 
 
-def stories(writes: int) -> Iterator[tuple[tuple[str, ...], int, int]]:
+def histories(writes: int) -> Iterator[tuple[tuple[str, ...], int, int]]:
     """Yield upserts and deletes with a plan at each position, executed at each later one."""
     for steps in product(["upsert", "delete"], repeat=writes):
         for planned in range(writes + 1):
@@ -83,7 +83,7 @@ def test_key_upserted_while_a_compaction_drops_it_is_found_again(
 def test_every_order_of_upserts_deletes_plan_and_execution_leaves_one_row(
     index: str, ordering: str | None
 ) -> None:
-    for number, (steps, planned, executed) in enumerate(stories(3)):
+    for number, (steps, planned, executed) in enumerate(histories(3)):
         table = table_of(index, ordering)
         instant = None
         for at in range(len(steps) + 1):

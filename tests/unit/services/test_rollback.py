@@ -188,7 +188,7 @@ def test_plan_that_conflicts_with_a_java_restore_is_rolled_back_and_rescheduled(
     without_ledger(path_of(planned), restore)
     with another(planned) as table:
         ran = table.compact()
-        assert ([left.overtaken for left in ran.left], len(ran.executed)) == ([True], 1)
+        assert ([left.conflicted for left in ran.left], len(ran.executed)) == ([True], 1)
         assert [row["v"] for row in content(table)] == ["a2"]
         assert is_valid(table)
 
@@ -210,7 +210,7 @@ def test_rollback_of_a_dead_write_is_recorded_as_java_expects(table: Table) -> N
     requested = "20200101000000000"
     store = table.writer().store
     store.put(f".hoodie/timeline/{requested}.commit.requested", b"", Create())
-    _heart_stopped(table, requested)
+    leave_stopped_heartbeat(table, requested)
     service = RollbackService(table.writer())
     assert service.failed() == (requested,)
     (planned,) = service.schedule_failed()
@@ -247,7 +247,7 @@ def test_unreadable_java_rollback_blocks_nothing(table: Table) -> None:
     store = table.writer().store
     store.put(f".hoodie/timeline/{dead}.commit.requested", b"", Create())
     store.put(f".hoodie/timeline/{undoing}.rollback.requested", b"Obj", Create())
-    _heart_stopped(table, dead)
+    leave_stopped_heartbeat(table, dead)
     _age(table, f"{undoing}.rollback.requested")
     table.writer().transactions.recover()
     assert load_timeline(store).pending() == ()
@@ -258,7 +258,7 @@ def _age(table: Table, name: str, folder: str = "timeline") -> None:
     os.utime(path, (LONG_AGO_S, LONG_AGO_S))
 
 
-def _heart_stopped(table: Table, instant: str) -> None:
+def leave_stopped_heartbeat(table: Table, instant: str) -> None:
     """Leave the heartbeat of a dead Java writer. Without one it could be running."""
     table.writer().store.put(f".hoodie/.heartbeat/{instant}", b"", Create())
     _age(table, instant, ".heartbeat")

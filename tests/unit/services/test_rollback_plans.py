@@ -7,7 +7,7 @@ import pytest
 from tests.unit.services.file_slices import at, base, begun, done, log, piece
 from tidelock.core.errors import ConfigInvalid
 from tidelock.hudi.timeline.instant import Action, parse_time
-from tidelock.services.archive import outdated_content, strays
+from tidelock.services.archive import outdated_content, unreferenced_files
 from tidelock.services.restore import instants_to_roll_back, savepoints_among
 from tidelock.services.rollback import RollbackState, rollback_blocker
 from tidelock.services.savepoint import savepoint_of
@@ -142,11 +142,13 @@ def test_uncommitted_files_of_dead_attempts_are_orphans() -> None:
     first, second = f"p/f_0-1-0_{at(1)}.parquet", f"p/f_0-2-0_{at(1)}.parquet"
     aborted = f"p/f_0-5-0_{at(2)}.parquet"
     named = {at(1): frozenset({second})}
-    for alone in (True, False):
-        assert strays([first, second, aborted], named, alone=alone) == (first, aborted)
+    for only_our_writers in (True, False):
+        assert unreferenced_files(
+            [first, second, aborted], named, only_our_writers=only_our_writers
+        ) == (first, aborted)
     same = f"p/g_7-2-0_{at(1)}.parquet"
-    assert strays([same], named, alone=True) == (same,)
-    assert strays([same], named, alone=False) == ()
+    assert unreferenced_files([same], named, only_our_writers=True) == (same,)
+    assert unreferenced_files([same], named, only_our_writers=False) == ()
 
 
 def test_contents_are_outdated_once_they_are_archived() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.storage.raw_server import raw_server
 from tidelock.core.errors import ConfigInvalid, MissingExtra, PermissionDenied, StoreUnreachable
-from tidelock.storage.aws import Keys, key_source
+from tidelock.storage.aws import AwsCredentials, credential_source
 
 STATIC = {"hoodie.aws.access.key": "AKID", "hoodie.aws.secret.key": "secret"}
 ROLE = {
@@ -42,25 +42,25 @@ def without_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keys_in_the_settings_are_used() -> None:
     settings = {**STATIC, "hoodie.aws.session.token": "token"}
-    assert key_source(settings).keys() == Keys("AKID", "secret", "token")
+    assert credential_source(settings).keys() == AwsCredentials("AKID", "secret", "token")
 
 
 @pytest.mark.usefixtures("without_botocore")
 def test_keys_in_the_settings_need_no_botocore() -> None:
-    assert key_source(STATIC).keys() == Keys("AKID", "secret")
-    assert key_source(STATIC).region() is None
+    assert credential_source(STATIC).keys() == AwsCredentials("AKID", "secret")
+    assert credential_source(STATIC).region() is None
 
 
 @pytest.mark.usefixtures("without_botocore")
 def test_other_credentials_need_botocore_and_the_error_says_how_to_install_it() -> None:
     with pytest.raises(MissingExtra, match=r"pip install 'tidelock\[s3\]'"):
-        key_source({})
+        credential_source({})
 
 
 @pytest.mark.parametrize("name", sorted(STATIC))
 def test_incomplete_key_pair_is_refused(name: str) -> None:
     with pytest.raises(ConfigInvalid, match="only one of them is set") as caught:
-        key_source({name: STATIC[name]})
+        credential_source({name: STATIC[name]})
     assert "'secret'" not in str(caught.value)
 
 
@@ -68,7 +68,7 @@ def test_keys_in_the_environment_are_found(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "env-token")
-    assert key_source({}).keys() == Keys("ENV", "env-secret", "env-token")
+    assert credential_source({}).keys() == AwsCredentials("ENV", "env-secret", "env-token")
 
 
 def test_keys_and_region_of_a_profile_are_found(
@@ -81,20 +81,20 @@ def test_keys_and_region_of_a_profile_are_found(
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     monkeypatch.setenv("AWS_PROFILE", "lake")
-    source = key_source({})
-    assert source.keys() == Keys("PROFILE", "profile-secret")
+    source = credential_source({})
+    assert source.keys() == AwsCredentials("PROFILE", "profile-secret")
     assert source.region() == "eu-north-1"
 
 
 def test_missing_profile_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ConfigInvalid, match="AWS_PROFILE"):
-        key_source({}).region()
+        credential_source({}).region()
 
 
 def test_missing_keys_are_denied_with_a_hint() -> None:
     with pytest.raises(PermissionDenied, match="AWS_PROFILE"):
-        key_source({}).keys()
+        credential_source({}).keys()
 
 
 def test_role_is_assumed_once_with_the_keys_in_the_settings(
@@ -102,9 +102,9 @@ def test_role_is_assumed_once_with_the_keys_in_the_settings(
 ) -> None:
     with raw_server([http(200, ASSUMED)]) as sts:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.origin)
-        source = key_source({**STATIC, **ROLE})
-        assert source.keys() == Keys("ASIA", "role-secret", "role-token")
-        assert source.keys() == Keys("ASIA", "role-secret", "role-token")
+        source = credential_source({**STATIC, **ROLE})
+        assert source.keys() == AwsCredentials("ASIA", "role-secret", "role-token")
+        assert source.keys() == AwsCredentials("ASIA", "role-secret", "role-token")
     [request] = sts.received
     assert b"Credential=AKID/" in request
     for part in (b"Action=AssumeRole", b"RoleSessionName=hoodie", b"ExternalId=outside"):
@@ -115,7 +115,7 @@ def test_refused_role_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     with raw_server([http(403, DENIED)]) as sts:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.origin)
         with pytest.raises(PermissionDenied, match="refused"):
-            key_source({**STATIC, **ROLE}).keys()
+            credential_source({**STATIC, **ROLE}).keys()
 
 
 def test_unreachable_role_service_is_retryable(
@@ -126,4 +126,4 @@ def test_unreachable_role_service_is_retryable(
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StoreUnreachable):
-        key_source({**STATIC, **ROLE}).keys()
+        credential_source({**STATIC, **ROLE}).keys()

@@ -9,13 +9,19 @@ from botocore import auth, awsrequest, credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.storage.aws import UNSIGNED_PAYLOAD, Keys, Signer, canonical_query, payload_hash
+from tidelock.storage.aws import (
+    UNSIGNED_PAYLOAD,
+    AwsCredentials,
+    Signer,
+    canonical_query,
+    payload_hash,
+)
 
 NOW_EPOCH_MS = 1_700_000_000_123
 MOMENT = "20231114T221320Z"
 HOST = "bucket.s3.eu-west-1.amazonaws.com"
 REGION = "eu-west-1"
-KEYS = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+KEYS = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=12)
 
@@ -29,7 +35,7 @@ class Sample:
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes
-    keys: Keys
+    keys: AwsCredentials
 
 
 _SAMPLES = st.builds(
@@ -47,7 +53,9 @@ _SAMPLES = st.builds(
         },
     ),
     body=st.binary(max_size=64),
-    keys=st.sampled_from([KEYS, Keys(KEYS.access_key, KEYS.secret_key, "session/token+=")]),
+    keys=st.sampled_from(
+        [KEYS, AwsCredentials(KEYS.access_key, KEYS.secret_key, "session/token+=")]
+    ),
 )
 
 
@@ -90,7 +98,7 @@ def test_signature_matches_botocore(sample: Sample) -> None:
 
 def test_reused_signer_signs_like_a_new_one() -> None:
     sample = Sample("GET", "/key", {}, {}, b"", KEYS)
-    other = Sample("GET", "/key", {}, {}, b"", Keys("OTHER", "another secret"))
+    other = Sample("GET", "/key", {}, {}, b"", AwsCredentials("OTHER", "another secret"))
     used = Signer()
     for each in (sample, other, sample):
         assert ours(each, used) == ours(each, Signer())
@@ -111,6 +119,6 @@ def test_body_is_unsigned_only_over_tls() -> None:
 
 
 def test_repr_shows_no_secrets() -> None:
-    shown = repr(Keys("AKIDEXAMPLE", "the secret", "the token"))
+    shown = repr(AwsCredentials("AKIDEXAMPLE", "the secret", "the token"))
     assert "the secret" not in shown
     assert "the token" not in shown

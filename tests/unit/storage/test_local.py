@@ -587,7 +587,7 @@ def test_non_durable_writes_are_not_synced(root: Path, monkeypatch: pytest.Monke
     store.put("first", b"1", Create())
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
-    assert isinstance(store.put("beat", b"2", Create(lasting=False)), Landed)
+    assert isinstance(store.put("beat", b"2", Create(durable=False)), Landed)
     assert flushed == []
     assert isinstance(store.put("entry", b"3", Create()), Landed)
     assert len(flushed) == 2, "its bytes, and its name"

@@ -102,7 +102,7 @@ def test_checkpoint_survives_a_round_trip() -> None:
     assert checkpoint_of(held.data, where="t") == held
     assert hudi_checkpoint(held.metadata("17")) == "17"
     assert hudi_checkpoint(held.metadata(None)) is None
-    with pytest.raises(DataCorrupt, match="is not a streamer's"):
+    with pytest.raises(DataCorrupt, match="was not written by a streamer"):
         checkpoint_of("some text", where="t")
 
 

@@ -21,7 +21,7 @@ from tidelock.txn.conflicts import Committed
 from tidelock.txn.effects import Effect, Steps, World
 from tidelock.txn.heartbeats import HeartbeatThread
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 R = TypeVar("R")
 
@@ -78,10 +78,10 @@ class Bench:
         owner: str = "",
         settings: Mapping[str, object] | None = None,
         clock: ManualClock | None = None,
-    ) -> Transactions:
+    ) -> TransactionManager:
         """Return another process's transactions; its heartbeats are never refreshed."""
         self._writers += 1
-        txns = Transactions(
+        txns = TransactionManager(
             store or self.store,
             self.settings if settings is None else settings,
             clock=clock or self.clock,
@@ -91,12 +91,12 @@ class Bench:
         txns.heartbeat_thread = Silent(txns.store, txns.settings.heartbeat_interval_ms)
         return txns
 
-    def begin(self, txns: Transactions, *, markers: bool = False) -> Transaction:
+    def begin(self, txns: TransactionManager, *, markers: bool = False) -> Transaction:
         """Begin an upsert on the current table."""
         base = txns.ledger.refresh()
         return txns.begin(Action.COMMIT, OperationType.UPSERT, base=base, markers=markers)
 
-    def commit_one(self, txns: Transactions, *groups: str) -> Committed:
+    def commit_one(self, txns: TransactionManager, *groups: str) -> Committed:
         """Begin and commit an upsert that merges these file groups."""
         result = self.begin(txns).commit(draft(touched=groups))
         assert isinstance(result, Committed), result
@@ -115,7 +115,7 @@ class Bench:
         return [meta.key for meta in self.store.list(prefix)]
 
 
-def stopping(txns: Transactions, after: int) -> StoppingWorld:
+def stopping(txns: TransactionManager, after: int) -> StoppingWorld:
     """Let the process of these transactions end after some more effects."""
     world = StoppingWorld(txns.store, txns.clock, txns.ids, [after])
     txns.ledger.world = world

@@ -14,12 +14,12 @@ from tidelock.hudi.properties import KEY as PROPERTIES
 from tidelock.storage.contract import Create
 from tidelock.storage.memory import MemoryStore
 from tidelock.storage.uri import is_remote
-from tidelock.txn import transactions
+from tidelock.txn import transaction_manager
 from tidelock.txn.checkpoint import CHECKPOINT_KEY
 from tidelock.txn.conflicts import Committed
 from tidelock.txn.entries import Boundary
 from tidelock.txn.ledger_io import catch_up, write_checkpoint
-from tidelock.txn.transactions import BackgroundCleanup, at_once
+from tidelock.txn.transaction_manager import BackgroundCleanup, run_inline
 
 PATIENCE_S = 60.0
 
@@ -57,7 +57,7 @@ def test_work_runs_in_another_thread_and_is_awaited_at_the_end() -> None:
 
 
 def test_caller_with_too_much_work_does_it_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "_WAITING_MAX", 1)
+    monkeypatch.setattr(transaction_manager, "_WAITING_MAX", 1)
     cleanup, work = BackgroundCleanup(), Held()
     cleanup(work)
     threads: list[threading.Thread] = []
@@ -70,7 +70,7 @@ def test_caller_with_too_much_work_does_it_itself(monkeypatch: pytest.MonkeyPatc
 def test_forked_child_without_threads_does_its_own_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transactions, "_pid", -1)
+    monkeypatch.setattr(transaction_manager, "_pid", -1)
     threads: list[threading.Thread] = []
     BackgroundCleanup()(lambda: threads.append(threading.current_thread()))
     assert threads == [threading.current_thread()]
@@ -83,7 +83,7 @@ def test_failing_work_is_reported_and_blocks_nobody(
         raise ValueError("no such thing")
 
     cleanup = BackgroundCleanup()
-    with caplog.at_level(logging.ERROR, logger="tidelock.txn.transactions"):
+    with caplog.at_level(logging.ERROR, logger="tidelock.txn.transaction_manager"):
         cleanup(fail)
         assert cleanup.drain(PATIENCE_S)
     assert "no such thing" in caplog.text
@@ -92,7 +92,7 @@ def test_failing_work_is_reported_and_blocks_nobody(
 def test_work_is_deferred_only_where_requests_are_round_trips() -> None:
     bench = Bench()
     assert not is_remote(bench.store)
-    assert bench.writer().cleanup is at_once
+    assert bench.writer().cleanup is run_inline
     held = bench.store.get(PROPERTIES)
     assert held is not None
     far = Far("table")

@@ -21,7 +21,7 @@ from tidelock.txn.entries import Commit
 from tidelock.txn.footprint import CommitKind
 from tidelock.txn.heartbeats import HEARTBEAT_FOLDER, Heartbeat
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 from tidelock.txn.writers import entries, verify
 
 SETTINGS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -33,7 +33,7 @@ class Scenario:
     """A victim that writes one data file and commits, or rolls back."""
 
     bench: Bench
-    victim: Transactions
+    victim: TransactionManager
     rolls_back: bool
     file: str = ""
 

@@ -24,7 +24,7 @@ from tidelock.txn.ledger_io import Appended, Declined, Undetermined
 from tidelock.txn.plans import ClaimRefusal, NotClaimed, import_plan
 from tidelock.txn.state import LedgerState, validate_entry
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 MIXED = {
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
@@ -56,7 +56,7 @@ class Scene:
         self.bench.store.put(f"{FOLDER}/{name}", body, Create())
 
     def adopted(
-        self, txns: Transactions | None = None, *, base: int | None = None
+        self, txns: TransactionManager | None = None, *, base: int | None = None
     ) -> Appended | Declined[str] | Undetermined:
         """Import the plan."""
         txns = txns or self.txns
@@ -69,7 +69,7 @@ class Scene:
         txns.ledger.advance(result.view)
         return result
 
-    def claimed(self, txns: Transactions | None = None) -> Transaction:
+    def claimed(self, txns: TransactionManager | None = None) -> Transaction:
         """Claim the plan, which must be free."""
         found = (txns or self.txns).claim(self.instant, COMPACT, markers=False)
         assert isinstance(found, Transaction), found
@@ -338,7 +338,7 @@ def test_boundary_does_not_pass_an_imported_plan() -> None:
     state = scene.txns.ledger.refresh()
     plan = state.plans[scene.instant]
     assert "pending" in (validate_entry(Boundary(plan.position - 1, state.time), state) or "")
-    assert "must lie" in (validate_entry(Boundary(plan.position + 1), state) or "")
+    assert "must be between" in (validate_entry(Boundary(plan.position + 1), state) or "")
 
 
 def test_entries_and_checkpoints_of_imported_plans_round_trip() -> None:

@@ -37,7 +37,7 @@ from tidelock.txn.entries import (
 )
 from tidelock.txn.ledger_io import Appended, Decline, Publisher, decode_at, write_checkpoint
 from tidelock.txn.state import View
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 from tidelock.txn.writers import entries, verify
 
 SETTINGS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -100,7 +100,7 @@ class Sim:
                 except TidelockError:
                     continue
 
-    def count(self, txns: Transactions, group: str) -> Generator[Effect, Any, bool]:
+    def count(self, txns: TransactionManager, group: str) -> Generator[Effect, Any, bool]:
         """Read the number, add one and commit; return whether that is over."""
         base = yield from txns.ledger.refresh_steps()
         number = yield from self.read(base.position, group)
@@ -117,7 +117,7 @@ class Sim:
                 return True
             case Conflicted():
                 yield from transaction.rollback_steps(
-                    Rollback(transaction.instant, "overtaken"), ("none",)
+                    Rollback(transaction.instant, "conflicted"), ("none",)
                 )
                 return False
             case _:

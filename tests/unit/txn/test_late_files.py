@@ -16,10 +16,10 @@ from tidelock.txn.conflicts import Committed
 from tidelock.txn.entries import Boundary, Fact
 from tidelock.txn.ledger_io import Appended, Decline
 from tidelock.txn.state import View
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 
-def archive_past(bench: Bench, txns: Transactions) -> None:
+def archive_past(bench: Bench, txns: TransactionManager) -> None:
     """Move all completed instants to the history, and record that in the ledger."""
     timeline = load_timeline(bench.store)
     for each in timeline.writes():

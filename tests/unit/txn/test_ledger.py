@@ -223,7 +223,7 @@ def archived(bench: Bench, txns: Ledger, upto: int, *, before: str = "") -> None
         bench.store.delete(entry_key(position_read))
 
 
-def test_entry_behind_the_boundary_is_void() -> None:
+def test_entry_behind_the_boundary_is_invalid() -> None:
     """C14: the name was deleted, so creating it again succeeds, and decides nothing."""
     bench = Bench()
     suspended, other = bench.writer(), bench.writer()
@@ -237,7 +237,7 @@ def test_entry_behind_the_boundary_is_void() -> None:
     assert paused.instant not in bench.writer().ledger.refresh().committed
 
 
-def test_void_entry_is_accepted_without_the_boundary_check(
+def test_invalid_entry_is_accepted_without_the_boundary_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The test above can fail: this is what it guards against."""

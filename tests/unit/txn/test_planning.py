@@ -18,14 +18,14 @@ from tidelock.txn.entries import entry_key
 from tidelock.txn.plans import ClaimRefusal, NotClaimed, remove_plan
 from tidelock.txn.state import PendingPlan
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 OCC = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 DEAD_MS = 60_000 * 10 + 1
 COMPACT = OperationType.COMPACT
 
 
-def planned(bench: Bench, txns: Transactions, *, removable: bool = False) -> PendingPlan:
+def planned(bench: Bench, txns: TransactionManager, *, removable: bool = False) -> PendingPlan:
     """Schedule a compaction of file group `a`."""
     bench.commit_one(txns, "a")
     base = txns.ledger.refresh()
@@ -34,7 +34,7 @@ def planned(bench: Bench, txns: Transactions, *, removable: bool = False) -> Pen
     )
 
 
-def claimed(txns: Transactions, plan: PendingPlan) -> Transaction:
+def claimed(txns: TransactionManager, plan: PendingPlan) -> Transaction:
     """Claim a plan that is free."""
     found = txns.claim(plan.instant, COMPACT, markers=False)
     assert isinstance(found, Transaction), found

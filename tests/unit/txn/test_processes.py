@@ -16,7 +16,7 @@ from tidelock.hudi.timeline.metadata import OperationType
 from tidelock.storage.conditional import ReadbackPolicy
 from tidelock.storage.local import LocalStore
 from tidelock.txn.conflicts import Committed, Conflicted
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 from tidelock.txn.writers import entries, verify
 
 SETTINGS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -33,7 +33,7 @@ def table(root: Path) -> LocalStore:
 
 def write(root: Path, group: str, times: int) -> None:
     """Commit a number of times to a file group, retrying after conflicts."""
-    txns = Transactions(LocalStore(root, fsync=False), SETTINGS)
+    txns = TransactionManager(LocalStore(root, fsync=False), SETTINGS)
     done = 0
     while done < times:
         base = txns.ledger.refresh()

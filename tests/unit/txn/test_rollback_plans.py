@@ -33,7 +33,7 @@ from tidelock.txn.rollback import restore_plan
 from tidelock.txn.savepoints import release, save
 from tidelock.txn.state import Evidence, validate_entry
 from tidelock.txn.transaction import Transaction
-from tidelock.txn.transactions import Transactions
+from tidelock.txn.transaction_manager import TransactionManager
 
 OCC = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 NOTHING = InlineContent(b"")
@@ -41,11 +41,13 @@ DEAD_MS = 60_000 * 10 + 1
 SAVED = SavepointMetadata("me", 1, "why")
 
 
-def commit(bench: Bench, txns: Transactions, group: str) -> str:
+def commit(bench: Bench, txns: TransactionManager, group: str) -> str:
     return bench.commit_one(txns, group).instant
 
 
-def take_back(txns: Transactions, *instants: str, action: Action = Action.RESTORE) -> str:
+def decide_rollback(
+    txns: TransactionManager, *instants: str, action: Action = Action.RESTORE
+) -> str:
     """Decide to roll back completed instants."""
     state = txns.ledger.refresh()
     record = restore_plan(((each, "commit") for each in instants), to="")
@@ -53,7 +55,7 @@ def take_back(txns: Transactions, *instants: str, action: Action = Action.RESTOR
     return txns.ledger.run(scheduled_rollback(txns, intent)).instant
 
 
-def finish(txns: Transactions) -> RollbackResult | NotClaimed:
+def finish(txns: TransactionManager) -> RollbackResult | NotClaimed:
     (plan,) = pending_rollbacks(txns)
     return txns.ledger.run(finish_rollback(txns, plan))
 
@@ -62,7 +64,7 @@ def test_rolled_back_commit_is_aborted_at_once_and_gone_when_done() -> None:
     bench = Bench(OCC)
     txns = bench.writer()
     remaining, gone = commit(bench, txns, "a"), commit(bench, txns, "b")
-    planned = take_back(txns, gone)
+    planned = decide_rollback(txns, gone)
     assert gone in txns.ledger.refresh().aborted
     assert [each.requested for each in bench.pending()] == [planned]
     done = finish(txns)
@@ -77,7 +79,7 @@ def test_nothing_completes_while_commits_are_rolled_back() -> None:
     txns, other = bench.writer(), bench.writer()
     gone = commit(bench, txns, "a")
     began = bench.begin(other)
-    take_back(txns, gone)
+    decide_rollback(txns, gone)
     assert isinstance(began.commit(draft(created=("b",))), Conflicted)
     with pytest.raises(Conflict, match="rolls back"):
         bench.begin(other)
@@ -92,7 +94,7 @@ def test_writer_that_began_before_retries_when_it_is_done() -> None:
     txns, other = bench.writer(), bench.writer()
     gone = commit(bench, txns, "a")
     began = bench.begin(other)
-    take_back(txns, gone)
+    decide_rollback(txns, gone)
     finish(txns)
     result = began.commit(draft(created=("b",)))
     assert isinstance(result, Conflicted)
@@ -119,7 +121,7 @@ def test_slow_publisher_does_not_restore_a_rolled_back_commit() -> None:
     gone = commit(bench, txns, "b")
     slow.ledger.refresh()
     behind = replace(slow.ledger.view, published=0)
-    take_back(txns, gone)
+    decide_rollback(txns, gone)
     finish(txns)
     slow.ledger.run(slow.ledger.publisher.publish(behind))
     assert gone not in {each.requested for each in bench.completed()}
@@ -137,7 +139,7 @@ def test_slow_publisher_does_not_restore_a_savepoint() -> None:
     assert [key for key in bench.keys(".hoodie/timeline/") if "savepoint" in key] == []
 
 
-def keep(txns: Transactions, instant: str) -> str:
+def keep(txns: TransactionManager, instant: str) -> str:
     steps = save(txns, instant, SAVED, base=txns.ledger.refresh().position)
     return txns.ledger.run(steps)
 
@@ -148,11 +150,11 @@ def test_savepointed_commit_is_not_rolled_back() -> None:
     remaining = commit(bench, txns, "a")
     keep(txns, remaining)
     with pytest.raises(Conflict, match="savepoint"):
-        take_back(txns, remaining)
+        decide_rollback(txns, remaining)
     with pytest.raises(Conflict, match="already"):
         keep(txns, remaining)
     txns.ledger.run(release(txns, remaining))
-    take_back(txns, remaining)
+    decide_rollback(txns, remaining)
     with pytest.raises(Conflict, match="rolled back"):
         keep(txns, remaining)
 
@@ -177,16 +179,16 @@ def test_savepoints_and_pending_rollbacks_are_in_the_checkpoint() -> None:
     txns = bench.writer()
     remaining, gone = commit(bench, txns, "a"), commit(bench, txns, "b")
     since = keep(txns, remaining)
-    planned = take_back(txns, gone)
-    finish_to_half(txns)
+    planned = decide_rollback(txns, gone)
+    checkpoint_decision(txns)
     fresh = bench.writer().ledger.refresh()
     assert fresh.savepoints == {remaining: since}
     assert fresh.plans[planned].rolls_back == (gone,)
     assert fresh.blocking_plan == fresh.plans[planned]
 
 
-def finish_to_half(txns: Transactions) -> None:
-    """Append the decision, and go no further."""
+def checkpoint_decision(txns: TransactionManager) -> None:
+    """Write a checkpoint that contains the decision, and stop before its execution."""
     txns.ledger.run(checkpoint_through(txns, txns.ledger.state.position))
 
 
@@ -198,7 +200,7 @@ def test_pending_clean_delays_savepoints_and_restores() -> None:
     with pytest.raises(Conflict, match="clean"):
         keep(txns, remaining)
     with pytest.raises(Conflict, match="clean"):
-        take_back(txns, remaining)
+        decide_rollback(txns, remaining)
 
 
 def test_immutable_plan_is_rolled_back_only_by_force() -> None:

@@ -88,7 +88,7 @@ def test_time_abandoned_by_others_meanwhile_is_rolled_back_in_the_ledger(
     """A request for it may land late: no process should wait for a writer that does not exist."""
     bench = Bench()
     slow, other = bench.writer(), bench.writer()
-    announce, given_up = commit._announce, list[Instant]()
+    announce, given_up = commit._create_pending, list[Instant]()
 
     def slowly(instant: Instant, what: BeginRequest) -> Steps[bool]:
         if not given_up:
@@ -97,7 +97,7 @@ def test_time_abandoned_by_others_meanwhile_is_rolled_back_in_the_ledger(
             bench.store.delete(heartbeat_key(instant.requested))
         return (yield from announce(instant, what))
 
-    monkeypatch.setattr(commit, "_announce", slowly)
+    monkeypatch.setattr(commit, "_create_pending", slowly)
     begun = bench.begin(slow)
     (late,) = given_up
     assert begun.instant > late.requested

@@ -41,7 +41,7 @@ function summary(row, found) {
     ["Requested", stamp(row.from)], [row.state === "undone" ? "Rolled back" : "Completed", row.until === null ? "not yet" : stamp(row.until)],
     ["Took", row.took === null ? null : duration(row.took)], ["Rebased", row.rebased ? counted(row.rebased, "time") : null],
     ["Ledger entry", row.position || null], ["Wrote", row.files === null ? null : `${number(row.rows)} rows, ${number(row.files)} files, ${bytes(row.bytes)}`],
-    ["Origin", row.foreign ? "a writer without the ledger" : null],
+    ["Origin", row.foreign ? "an external writer (not through the ledger)" : null],
   ]);
 }
 

@@ -1,4 +1,4 @@
-// The timeline as bars: only the rows in sight are in the document, however many there are.
+// The timeline as bars. Only visible rows are in the document, however many rows there are.
 
 import { fill, h, svg } from "./dom.js";
 import { clock, day, duration, kind, now, owner, safe } from "./format.js";
@@ -21,7 +21,7 @@ export class Gantt {
   }
 
   show(rows) {
-    // Who has scrolled down keeps what they look at, though newer rows come in above.
+    // Keep the visible rows in place for a reader who has scrolled down: newer rows are added above.
     const anchor = this.node.scrollTop > ROW ? this.rows[Math.floor(this.node.scrollTop / ROW)]?.requested : null;
     this.rows = rows;
     this.space.style.setProperty("height", `${rows.length * ROW}px`);
@@ -150,6 +150,6 @@ function operation(row) {
   const words = [row.operation.toLowerCase() || row.state];
   if (row.rebased) words.push(`↻${row.rebased}`);
   if (row.state === "undone" && row.operation !== "conflicted") words.push("· rolled back");
-  if (row.foreign) words.push("· foreign");
+  if (row.foreign) words.push("· external");
   return words.join(" ");
 }

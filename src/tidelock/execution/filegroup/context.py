@@ -293,8 +293,8 @@ class FileResult:
 
     `replaced_base` is the name of the previous base file. `min_key` and `max_key` bound the record
     keys in the file. `written_keys` are the inserted keys, None for more than `KEYS_INLINE_MAX`.
-    `announced` is the type of its marker. `ignored` counts rows that lost to stored ones by their
-    ordering value.
+    `marker_type` is the IO type in its marker. `ignored` counts rows that lost to stored ones by
+    their ordering value.
     """
 
     stat: WriteStat
@@ -305,7 +305,7 @@ class FileResult:
     min_key: str | None = None
     max_key: str | None = None
     written_keys: tuple[str, ...] | None = ()
-    announced: IoType = IoType.CREATE
+    marker_type: IoType = IoType.CREATE
     ignored: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Merging: changes are folded to one entry per key, and then laid over stored rows. Pure.
+"""Merging: changes are folded to one entry per key, and then applied to stored rows. Pure.
 
 Both steps work on whole columns. The rules are Hudi's:
   * commit-time ordering: the later write wins;

@@ -454,6 +454,6 @@ def _merged_result(
         min_key=written.min_key,
         max_key=written.max_key,
         written_keys=tuple(inserted.to_pylist()) if len(inserted) <= KEYS_INLINE_MAX else None,
-        announced=IoType.CREATE if file_slice.base is None else IoType.MERGE,
+        marker_type=IoType.CREATE if file_slice.base is None else IoType.MERGE,
         ignored=counts.ignored,
     )

@@ -338,16 +338,16 @@ def _identity(paths: pa.Array | pa.ChunkedArray, keys: pa.ChunkedArray) -> pa.Ar
 
 
 def _key_chunks(
-    address: StoreAddress, rule: TagRule, number_of_slice: int, source: int, parts: int
+    address: StoreAddress, rule: TagRule, slice_number: int, source: int, parts: int
 ) -> Batches:
-    store, file_slice = address.open(), rule.slices[number_of_slice]
+    store, file_slice = address.open(), rule.slices[slice_number]
     logged = rule.logged_slice(file_slice) if rule.drop_found else None
     if rule.live is None or logged is None:
         found = read_slice_keys(store, file_slice)
     else:
         found = read_live_keys(store, logged, rule.live)
     for number, keys in enumerate(found):
-        slices = pa.repeat(pa.scalar(number_of_slice, pa.int32()), len(keys))
+        slices = pa.repeat(pa.scalar(slice_number, pa.int32()), len(keys))
         table = pa.table({KEY: keys.cast(pa.string()), SLICE: slices})
         for part, keys_of_part in split_rows(table, _hash_parts(table.column(KEY), parts)):
             yield from ArrowChunk(part, -1 - source, number, keys_of_part).to_batches()

@@ -236,7 +236,7 @@ def read_frame(
         times = None if scan.commit_times is None else frozenset(scan.commit_times)
         reading = SliceScan(address, tasks, scan.schema, scan.rule, columns, scan.as_of, times)
         frame = None if merging is None else merging(spark, reading, snapshot.properties)
-        frames.append(_kernel_frame(spark, reading) if frame is None else frame)
+        frames.append(_worker_frame(spark, reading) if frame is None else frame)
     return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
 
@@ -260,7 +260,7 @@ def pack_tasks(
     return tuple(tuple(each) for each in bins)
 
 
-def _kernel_frame(spark: SparkSession, reading: SliceScan) -> DataFrame:
+def _worker_frame(spark: SparkSession, reading: SliceScan) -> DataFrame:
     tasks = reading.tasks
     schema = spark_schema(pa.schema([reading.schema.field(name) for name in reading.columns]))
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))

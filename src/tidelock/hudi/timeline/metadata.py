@@ -144,7 +144,10 @@ class WriteStat(AvroRecord, avro_name="HoodieWriteStat"):
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata(TimelineRecord, avro_name="HoodieCommitMetadata"):
-    """The content of a commit, deltacommit or compaction. The partition of a flat table is ""."""
+    """The content of a commit, deltacommit or compaction.
+
+    The partition of a non-partitioned table is "".
+    """
 
     partition_to_write_stats: Annotated[Mapping[str, tuple[WriteStat, ...]], _NULLABLE] = field(
         default_factory=dict

@@ -105,20 +105,20 @@ class RenewedLease:
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class GrantReleased:
     """The lock was released."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class GrantLost:
     """The service no longer has the grant."""
 
     cause: str
 
 
 AcquireReply = BackendAcquired | HeldByOther | BackendUnclear
-RenewReply = RenewedLease | Gone | BackendUnclear
-ReleaseReply = Freed | Gone | BackendUnclear
+RenewReply = RenewedLease | GrantLost | BackendUnclear
+ReleaseReply = GrantReleased | GrantLost | BackendUnclear
 
 
 class Backend(Protocol):

@@ -122,9 +122,9 @@ HMS_TABLE = ConfigSection.HIVE_LOCK.declare(
 )
 HMS_URIS = ConfigSection.HIVE_LOCK.declare(
     "hoodie.write.lock.hivemetastore.uris",
-    "thrift://host:port of the metastore, several separated by commas; default: hive.metastore.uris"
-    " in the hive-site.xml found through HIVE_CONF_DIR, HIVE_HOME, HADOOP_CONF_DIR, HADOOP_HOME,"
-    " SPARK_CONF_DIR, SPARK_HOME or CLASSPATH",
+    "URI of the metastore, thrift://host:port, several separated by commas; default:"
+    " hive.metastore.uris in the hive-site.xml found through HIVE_CONF_DIR, HIVE_HOME,"
+    " HADOOP_CONF_DIR, HADOOP_HOME, SPARK_CONF_DIR, SPARK_HOME or CLASSPATH",
     parse=str,
 )
 HMS_TIMEOUT_MS = ConfigSection.HIVE_LOCK.declare(
@@ -146,7 +146,7 @@ FS_EXPIRE_MIN = ConfigSection.FILESYSTEM_LOCK.declare(
 
 REDIS_URL = ConfigSection.REDIS_LOCK.declare(
     "tidelock.redis.url",
-    "redis://[user:password@]host:port/db, or rediss:// for TLS",
+    "URL of the server: redis://[user:password@]host:port/db, or rediss:// for TLS",
     parse=str,
     secret=True,
 )
@@ -201,7 +201,9 @@ SERVICE_URL = ConfigSection.LOCK_SERVICE.declare(
     "tidelock.lockservice.url", "URL of a lock service (`tidelock serve`)", parse=str
 )
 SERVICE_STORE = ConfigSection.LOCK_SERVICE.declare(
-    "tidelock.lockservice.store", "lock store of the service; default: its only one", parse=str
+    "tidelock.lockservice.store",
+    "lock store of the service; optional if it has only one",
+    parse=str,
 )
 SERVICE_TOKEN = ConfigSection.LOCK_SERVICE.declare(
     "tidelock.lockservice.token",
@@ -212,7 +214,7 @@ SERVICE_TOKEN = ConfigSection.LOCK_SERVICE.declare(
 
 
 def first_set(settings: Mapping[str, object], *keys: ConfigKey[str]) -> str | None:
-    """Return the first value that is set and not empty; None without one."""
+    """Return the first value that is set and not empty; None if there is none."""
     return next((value for key in keys if (value := key.explicit(settings))), None)
 
 
@@ -239,7 +241,7 @@ def of_table(
 
 
 def ttl_terms(settings: Mapping[str, object]) -> LeaseTerms:
-    """Return the lease terms of a service with any time to live. Raises: `ConfigInvalid`."""
+    """Return the lease terms of a service that accepts any TTL. Raises: `ConfigInvalid`."""
     ttl_ms = TTL_MS.required(settings)
     if ttl_ms < 1_000:
         raise ConfigInvalid(f"{TTL_MS.key}: expected at least 1000 ms, got {ttl_ms}")

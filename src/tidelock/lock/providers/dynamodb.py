@@ -33,7 +33,7 @@ from tidelock.lock.providers.json_api import (
 from tidelock.lock.providers.leased import ConfiguredProvider
 from tidelock.lock.providers.path_hash import hash_of_base_path
 from tidelock.lock.providers.versioned import RecordEntry, ReplaceRefused, VersionedBackend
-from tidelock.storage.aws import KeySource, Signer, key_source, payload_hash
+from tidelock.storage.aws import CredentialSource, Signer, credential_source, payload_hash
 
 _RENEWALS = 3
 _TABLE_POLL_MS = 500
@@ -53,7 +53,7 @@ class DynamoTable:
     ) -> None:
         """Read endpoint and credentials from the settings; makes no request."""
         self._clock = clock or SystemClock()
-        self._source: KeySource = key_source(settings)
+        self._source: CredentialSource = credential_source(settings)
         self._region = (
             config.DDB_REGION.value(settings) or self._source.region() or "us-east-1"
         ).lower()

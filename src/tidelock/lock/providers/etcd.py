@@ -1,4 +1,4 @@
-"""Lock provider for etcd: leases and the key layout of its lock API (`v3lock`), by JSON gateway.
+"""Lock provider for etcd: leases and the key layout of its `v3lock` API, over the JSON gateway.
 
 An attempt is the key `<name>/<lease id in hex>`, attached to its own lease. The oldest key under
 the name holds the lock; the others are queued in the order of their creation. The creation revision
@@ -117,10 +117,10 @@ class EtcdBackend:
         except StoreUnreachable as error:
             return b.BackendUnclear(str(error))
         if not alive:
-            return b.Gone("its lease has expired or was revoked")
+            return b.GrantLost("its lease has expired or was revoked")
         kvs = found.get("kvs") or []
         if not kvs or int(kvs[0]["create_revision"]) != grant.token:
-            return b.Gone("its key was deleted")
+            return b.GrantLost("its key was deleted")
         return b.RenewedLease(grant)
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
@@ -131,7 +131,7 @@ class EtcdBackend:
             return reply
         # The lease alone blocks nobody; if this fails, it expires.
         self._service.send("POST", "/v3/lease/revoke", {"ID": grant.handle})
-        return b.Freed() if reply.get("succeeded") else b.Gone("its key was deleted")
+        return b.GrantReleased() if reply.get("succeeded") else b.GrantLost("its key was deleted")
 
     def abandon(self, grant: b.BackendGrant) -> None:
         """Let the lease expire."""

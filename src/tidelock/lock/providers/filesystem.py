@@ -89,14 +89,14 @@ class FileSystemBackend:
         """Update the modification time, if the file is still ours."""
         with self._exclusive():
             if self._creator() != grant.attempt.id:
-                return b.Gone(self._loss_cause())
+                return b.GrantLost(self._loss_cause())
             now_ns = self._clock.now().wall_epoch_ms * 1_000_000
             os.utime(self._path, ns=(now_ns, now_ns), follow_symlinks=False)
         return b.RenewedLease(grant)
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
         """Remove the file, if it is still ours."""
-        return b.Freed() if self.cancel(grant.attempt) else b.Gone(self._loss_cause())
+        return b.GrantReleased() if self.cancel(grant.attempt) else b.GrantLost(self._loss_cause())
 
     def abandon(self, grant: b.BackendGrant) -> None:
         """Let the file expire; remove it if it does not expire."""

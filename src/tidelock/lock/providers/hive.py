@@ -333,7 +333,7 @@ class HiveBackend:
             result = self._metastore.call("heartbeat", HiveLockIdRequest(lock_id=int(grant.handle)))
         except NoAnswer as error:
             return b.BackendUnclear(str(error))
-        return b.Gone(_UNKNOWN_LOCK) if result.failed else b.RenewedLease(grant)
+        return b.GrantLost(_UNKNOWN_LOCK) if result.failed else b.RenewedLease(grant)
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
         try:
@@ -341,7 +341,7 @@ class HiveBackend:
         except NoAnswer as error:
             return b.BackendUnclear(str(error))
         self._ids.pop(grant.attempt.id, None)
-        return b.Freed() if done else b.Gone(_UNKNOWN_LOCK)
+        return b.GrantReleased() if done else b.GrantLost(_UNKNOWN_LOCK)
 
     def abandon(self, grant: b.BackendGrant) -> None:
         """Stop tracking the lock, and let it time out."""

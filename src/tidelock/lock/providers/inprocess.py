@@ -85,12 +85,16 @@ class InProcessBackend:
         with _process.mutex:
             queue = _process.queues.get(self._name)
             if queue is None or not queue.is_held or queue.attempts[:1] != [grant.attempt]:
-                return b.Gone("it was released by force")
+                return b.GrantLost("it was released by force")
             return b.RenewedLease(grant)
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
         """Pass the lock to the next in the queue."""
-        return b.Freed() if self.cancel(grant.attempt) else b.Gone("it was released by force")
+        return (
+            b.GrantReleased()
+            if self.cancel(grant.attempt)
+            else b.GrantLost("it was released by force")
+        )
 
     def abandon(self, grant: b.BackendGrant) -> None:
         """Pass the lock to the next in the queue: locks of a process do not expire."""

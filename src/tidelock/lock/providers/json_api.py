@@ -129,7 +129,7 @@ class JsonService:
         return reply
 
     def error(self, reply: JsonReply, action: str, code: str = "") -> TidelockError:
-        """Return the error for a reply that refuses `action` for good."""
+        """Return the error for a reply that refuses `action` permanently."""
         text = f"{action}: {self._origin} returned {reply.status} {code}".strip()
         match reply.status:
             case 401 | 403:

@@ -41,7 +41,7 @@ class LeasedProvider(LockHolding):
       * Nothing is renewed for a thread that has ended, after a release or a close (L10).
       * A grant whose reply was lost is cancelled before the next attempt (L5).
     Does not guarantee:
-      * more than the service does: see docs/lock-providers.md for each of them.
+      * anything that the service itself does not: see docs/lock-providers.md for each of them.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class LeasedProvider(LockHolding):
                 with suppress(TidelockError):
                     self._cancel_unresolved()
                 return self._lose("the lease expired while it was being renewed")
-            case b.Gone(cause):
+            case b.GrantLost(cause):
                 self.metrics.count("lock.acquired.others.error")
                 return self._lose(cause)
             case b.BackendUnclear(cause):
@@ -329,9 +329,9 @@ class LeasedProvider(LockHolding):
     def _release_grant(self, grant: b.BackendGrant) -> None:
         held_ms = self._held_ms()
         match self._release_with_retries(grant):
-            case b.Freed():
+            case b.GrantReleased():
                 self._count_release(held_ms)
-            case b.Gone(cause):
+            case b.GrantLost(cause):
                 self.metrics.count("lock.release.failure")
                 raise self._lost_error(cause)
             case b.BackendUnclear(cause):
@@ -350,10 +350,10 @@ class LeasedProvider(LockHolding):
             except TidelockError as error:
                 reply = b.BackendUnclear(str(error))
             match reply:
-                case b.Gone() if unclear and not self._is_expired(self._clock.now()):
+                case b.GrantLost() if unclear and not self._is_expired(self._clock.now()):
                     # Until the deadline nobody else can have acquired it: our release landed.
-                    return b.Freed()
-                case b.Gone(cause) if unclear:
+                    return b.GrantReleased()
+                case b.GrantLost(cause) if unclear:
                     return b.BackendUnclear(f"{unclear}; then: {cause}")
                 case b.BackendUnclear(cause):
                     unclear = cause

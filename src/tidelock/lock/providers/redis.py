@@ -110,7 +110,9 @@ class RedisBackend:
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
         """Delete the key, if the value is still ours."""
-        return self._own_reply(self._eval(_RELEASE, self._keys[:1], grant.handle), b.Freed())
+        return self._own_reply(
+            self._eval(_RELEASE, self._keys[:1], grant.handle), b.GrantReleased()
+        )
 
     def abandon(self, grant: b.BackendGrant) -> None:
         """Let the key expire."""
@@ -134,7 +136,7 @@ class RedisBackend:
     def _eval(self, script: str, keys: tuple[str, ...], *values: object) -> Any:
         return self._send(lambda: self._client.eval(script, len(keys), *keys, *values))
 
-    def _own_reply(self, reply: Any, success: _T) -> _T | b.Gone | b.BackendUnclear:
+    def _own_reply(self, reply: Any, success: _T) -> _T | b.GrantLost | b.BackendUnclear:
         """Return the reply to a renewal or release; it fails if the value is no longer ours."""
         match reply:
             case b.BackendUnclear():
@@ -145,7 +147,7 @@ class RedisBackend:
                 text = (
                     f"the key belongs to {owner}" if owner else "the key has expired or was deleted"
                 )
-                return b.Gone(text)
+                return b.GrantLost(text)
             case _:
                 raise self._unexpected(reply)
 

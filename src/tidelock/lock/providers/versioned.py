@@ -138,7 +138,7 @@ class VersionedBackend:
         try:
             token = self._register.next_token(landed)
         except TidelockError as error:
-            # The record has us as its holder, so the attempt must be cancelled.
+            # The record names us as its holder, so the attempt must be cancelled.
             return b.BackendUnclear(str(error))
         self._own[attempt.id] = landed
         return b.BackendAcquired(b.BackendGrant(attempt, landed.version, token))
@@ -159,7 +159,7 @@ class VersionedBackend:
         """Write the record again, which changes its version."""
         own = self._own.get(grant.attempt.id)
         if own is None:
-            return b.Gone("it was released")
+            return b.GrantLost("it was released")
         reply = self._replace_own(grant.attempt, own, own)
         if isinstance(reply, RecordEntry):
             self._own[grant.attempt.id] = reply
@@ -170,11 +170,11 @@ class VersionedBackend:
         """Write the record without a holder."""
         own = self._own.get(grant.attempt.id)
         if own is None:
-            return b.Gone("it was released")
+            return b.GrantLost("it was released")
         reply = self._replace_own(grant.attempt, own, _released(own))
         if isinstance(reply, RecordEntry):
             self._own.pop(grant.attempt.id, None)
-            return b.Freed()
+            return b.GrantReleased()
         return reply
 
     def abandon(self, grant: b.BackendGrant) -> None:
@@ -209,7 +209,7 @@ class VersionedBackend:
 
     def _replace_own(
         self, attempt: b.Attempt, own: RecordEntry, entry: RecordEntry
-    ) -> RecordEntry | b.Gone | b.BackendUnclear:
+    ) -> RecordEntry | b.GrantLost | b.BackendUnclear:
         """L4: replace the version last written. A refusal may be our own unseen success (L5)."""
         for _ in range(_ROUNDS):
             reply = self._register.write(entry, own)
@@ -217,10 +217,10 @@ class VersionedBackend:
                 return reply
             found = self._register.read()
             if found is None:
-                return b.Gone("its record was deleted")
+                return b.GrantLost("its record was deleted")
             if found.holder != attempt.id:
-                holder = f"the holder {found.holder}" if found.holder else "no holder"
-                return b.Gone(f"its record has {holder}")
+                now = f"names the holder {found.holder}" if found.holder else "has no holder"
+                return b.GrantLost(f"its record {now}")
             own = found
             self._own[attempt.id] = found
         return b.BackendUnclear("the record keeps changing")

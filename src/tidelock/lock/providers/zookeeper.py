@@ -114,30 +114,34 @@ class ZookeeperBackend:
         """Check with the leader that the node, and so our session, exists."""
         client = self._client
         if client is None:
-            return b.Gone("its session was closed")
+            return b.GrantLost("its session was closed")
         checked = client.transaction()
         checked.check(grant.handle, -1)
         try:
             (result,) = self._get(checked.commit_async())
         except self._kazoo.exceptions.SessionExpiredError:
-            return b.Gone("its session has expired")
+            return b.GrantLost("its session has expired")
         except self._no_answer as error:
             return _unclear(error)
         if isinstance(result, Exception):
-            return b.Gone("its node was deleted, or its session has expired")
+            return b.GrantLost("its node was deleted, or its session has expired")
         return b.RenewedLease(grant)
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
         """Delete the node."""
         client = self._client
         if client is None:
-            return b.Gone("its session was closed")
+            return b.GrantLost("its session was closed")
         try:
             deleted = self._delete(client, grant.handle)
         except self._no_answer as error:
             return _unclear(error)
         self._nodes.pop(grant.attempt.id, None)
-        return b.Freed() if deleted else b.Gone("its node was deleted, or its session has expired")
+        return (
+            b.GrantReleased()
+            if deleted
+            else b.GrantLost("its node was deleted, or its session has expired")
+        )
 
     def abandon(self, grant: b.BackendGrant) -> None:
         """End the session: the client library would keep it, and the node, alive for ever."""

@@ -32,7 +32,7 @@ _BODY_TIMEOUT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of a TLS server. With `client_ca`, clients must present a certificate of it."""
+    """PEM files of a TLS server. With `client_ca`, clients must have a certificate signed by it."""
 
     certificate: Path
     key: Path

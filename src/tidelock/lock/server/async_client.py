@@ -265,7 +265,8 @@ class AsyncServiceLock:
     def _check_time(self, left_ms: int | None) -> None:
         if left_ms == 0:
             raise AcquireTimeout(
-                f"{self.resource!r} was not acquired in time", hint="wait longer, or see its status"
+                f"{self.resource!r} was not acquired in time",
+                hint="wait longer, or check its status",
             )
 
     async def _renew_forever(self) -> None:

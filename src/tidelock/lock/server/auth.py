@@ -74,7 +74,9 @@ class TrustedHosts:
         own = f"{'https' if self.secure else 'http'}://{host or ''}"
         cross_origin = origin is not None and origin != own
         if cross_origin or (fetch_site is not None and fetch_site not in _OWN_FETCH_SITES):
-            raise PermissionDenied("cross-origin request")
+            raise PermissionDenied(
+                "cross-origin request", hint=f"use a page of {own}, or send no Origin header"
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -120,18 +120,18 @@ class ServiceBackend:
         return self._change("PUT", grant, b.RenewedLease(grant))
 
     def release(self, grant: b.BackendGrant) -> b.ReleaseReply:
-        return self._change("DELETE", grant, b.Freed())
+        return self._change("DELETE", grant, b.GrantReleased())
 
     def _change(
         self, method: str, grant: b.BackendGrant, success: T
-    ) -> T | b.Gone | b.BackendUnclear:
+    ) -> T | b.GrantLost | b.BackendUnclear:
         answer = self._request(method, {"lockID": grant.handle})
         if isinstance(answer, b.BackendUnclear):
             return answer
         if answer.ok:
             return success
         if answer.status == 404:
-            return b.Gone("the service reports that the lock has ended")
+            return b.GrantLost("the service reports that the lock has ended")
         raise self._refused(answer)
 
     def abandon(self, grant: b.BackendGrant) -> None:

@@ -210,7 +210,9 @@ class Component:
                     "this request id was used for a lock that has ended", hint="use another one"
                 )
             case msg.LimitReached(what):
-                raise Overloaded(f"too many: {what}", hint="try again later", retry_after_ms=1_000)
+                raise Overloaded(
+                    f"a limit is reached: {what}", hint="try again later", retry_after_ms=1_000
+                )
             case msg.BackendFailed(cause):
                 raise _no_answer(cause)
             case msg.RequestDone() | msg.ResourceStatus():

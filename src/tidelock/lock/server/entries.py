@@ -41,7 +41,7 @@ class EndReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JournalOpened:
-    """An instance of the service took over; every grant lives on for one TTL from here."""
+    """An instance of the service took over; every grant remains valid for one TTL from here."""
 
     instance: str
     epoch: int

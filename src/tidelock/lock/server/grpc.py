@@ -72,7 +72,10 @@ class GrpcApi:
         else:
             port = server.add_secure_port(address, _server_credentials(tls))
         if port == 0:
-            raise ConfigInvalid(f"cannot listen for gRPC on {address}")
+            raise ConfigInvalid(
+                f"cannot listen for gRPC on {address}",
+                hint="choose another port, or 0 for any free one",
+            )
         return server, int(port)
 
     def _methods(self) -> dict[str, dict[str, Unary | Streaming]]:

@@ -292,7 +292,7 @@ def _encoded_path(raw: bytes) -> str:
         path = raw.partition(b"?")[0].decode("ascii")
         if "%" not in path:
             return path
-        # Encoded anew, so that every spelling of a path is the same path.
+        # Encoded again, so that equivalent spellings of a path become equal.
         segments = [unquote(segment, errors="strict") for segment in path.split("/")]
         return "/".join(quote(segment, safe="") for segment in segments)
     except UnicodeDecodeError:

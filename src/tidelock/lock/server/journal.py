@@ -7,8 +7,8 @@ most one instance can append, whatever clocks, pauses or partitions do, and a st
   * A batch is appended under the name after the last one this instance knows. If the name exists,
     the epoch is sealed, and the instance stops (`InstanceFenced`).
   * A checkpoint holds the state up to a batch. It is written before anything below it is deleted,
-    and a seal is void if a checkpoint has passed it meanwhile. Seals are kept forever, so that an
-    instance that was suspended for long still finds its next name taken.
+    and a seal is invalid if a checkpoint has passed it meanwhile. Seals are kept forever, so that
+    an instance that was suspended for long still finds its next name taken.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class LockJournal:
         match self._put(position.key, self._body([opened], seal=True), Create()):
             case Landed():
                 if self._checkpoint().last >= position:
-                    # The name had been used and deleted: the seal is void.
+                    # The name had been used and deleted: the seal is invalid.
                     return False
                 self.last = BatchPosition(position.epoch + 1, 0)
                 return True

@@ -1,6 +1,6 @@
-"""The API of the lock service, the same for HTTP and gRPC (V6): check, decide, answer.
+"""The operations of the lock service, shared by HTTP and gRPC (V6).
 
-alpha1 is Dapr's, word for word; alpha2 is the proposal's, with both of its options.
+alpha1 behaves exactly as in Dapr; alpha2 implements both options of the proposal.
 """
 
 from __future__ import annotations
@@ -201,10 +201,15 @@ class LockService:
     def open_stream(self, principal: Principal) -> Iterator[None]:
         """Count a waiting request or stream. V7: refuse it before anything is allocated."""
         if self._streams.total() >= STREAMS_MAX:
-            raise Overloaded(f"{STREAMS_MAX} streams are open", retry_after_ms=1_000)
+            raise Overloaded(
+                f"a limit is reached: {STREAMS_MAX} streams are open",
+                hint="try again later",
+                retry_after_ms=1_000,
+            )
         if self._streams[principal.name] >= STREAMS_PER_PRINCIPAL_MAX:
             raise Overloaded(
-                f"{principal.name} has {STREAMS_PER_PRINCIPAL_MAX} streams open",
+                f"a limit is reached: {STREAMS_PER_PRINCIPAL_MAX} streams by {principal.name}",
+                hint="close streams that are not needed, or try again later",
                 retry_after_ms=1_000,
             )
         self._streams[principal.name] += 1

@@ -185,7 +185,7 @@ class LockState:
         return self._out
 
     def started(self, granted: LockGranted, now: Now) -> None:
-        """Start the TTL of a grant when its holder is told, never earlier."""
+        """Start the TTL of a grant when its holder is notified, never earlier."""
         held = self._find(granted.key, granted.lock_id)
         expires = granted.mode is KeepAliveMode.TIMED or (
             granted.mode is KeepAliveMode.AUTO_RENEWED and not self._healthy
@@ -226,10 +226,10 @@ class LockState:
         self._hold(HeldLock(granted, since_epoch_ms, restored=True))
 
     def open(self, instance: str, epoch: int, now: Now) -> JournalEntry:
-        """Take over the journal. V4: every grant lives on for one full TTL.
+        """Take over the journal. V4: every grant remains valid for one full TTL.
 
         The clock of the previous instance is not trusted: a TTL counted from here ends later than
-        one counted from when its holder was told.
+        one counted from when its holder was notified.
         """
         for held in self.held.values():
             self._expire_at(held, now.monotonic_ms + held.granted.ttl_ms)
@@ -244,7 +244,7 @@ class LockState:
         if request.request_id and self._is_repeated(request, held):
             return
         if self._grants_by_principal.get(request.principal, 0) >= GRANTS_PER_PRINCIPAL_MAX:
-            limit = f"{GRANTS_PER_PRINCIPAL_MAX} locks are held"
+            limit = f"{request.principal} holds {GRANTS_PER_PRINCIPAL_MAX} locks"
             self._reply(request.handle, msg.LimitReached(limit))
         elif held is None and request.key not in queues and not self._has_backend:
             self._grant(request, 0, now)
@@ -252,10 +252,10 @@ class LockState:
             # FIFO: also refused while the lock is about to be granted to a waiting request.
             self._reply(request.handle, refusal)
         elif queues.length(request.key) >= WAITERS_PER_RESOURCE_MAX:
-            limit = f"{WAITERS_PER_RESOURCE_MAX} wait for the resource"
+            limit = f"{WAITERS_PER_RESOURCE_MAX} requests wait for the resource"
             self._reply(request.handle, msg.LimitReached(limit))
         elif len(queues) >= WAITERS_MAX:
-            self._reply(request.handle, msg.LimitReached(f"{WAITERS_MAX} requests wait"))
+            self._reply(request.handle, msg.LimitReached(f"{WAITERS_MAX} requests wait for locks"))
         else:
             queues.join(request)
             if held is None:
@@ -555,7 +555,7 @@ class LockState:
             self._used_request_ids.popitem(last=False)
 
     def _bind(self, held: HeldLock, handle: int) -> None:
-        """Keep the grant alive by the stream `handle`; a previous stream is told."""
+        """Keep the grant alive by the stream `handle`; a previous stream is notified."""
         if held.handle is not None and held.handle != handle:
             self._streams.pop(held.handle, None)
             cause = "another stream of the same client reattached to it"

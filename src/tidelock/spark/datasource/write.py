@@ -135,7 +135,8 @@ def save_mode(mode: str | None) -> SaveMode:
         return SaveMode(str(named))
     except ValueError:
         raise ConfigInvalid(
-            f"save mode: expected append, overwrite, ignore or errorifexists, got {mode!r}"
+            f"save mode: expected append, overwrite, ignore or errorifexists, got {mode!r}",
+            hint='set it with .mode("append") before .save()',
         ) from None
 
 

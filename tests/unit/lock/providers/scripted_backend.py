@@ -15,7 +15,7 @@ from tidelock.lock.providers.backend import (
     Attempt,
     BackendAcquired,
     BackendGrant,
-    Freed,
+    GrantReleased,
     HeldByOther,
     LeaseTerms,
     ReleaseReply,
@@ -70,7 +70,7 @@ class ScriptedBackend:
         return reply
 
     def release(self, grant: BackendGrant) -> ReleaseReply:
-        reply = self._next("release", grant.attempt, Freed())
+        reply = self._next("release", grant.attempt, GrantReleased())
         assert isinstance(reply, ReleaseReply)
         return reply
 

@@ -14,8 +14,8 @@ from tidelock.core.errors import Unsupported
 from tidelock.lock.providers.backend import (
     Attempt,
     BackendAcquired,
-    Freed,
-    Gone,
+    GrantLost,
+    GrantReleased,
     HeldByOther,
     RenewedLease,
 )
@@ -54,11 +54,11 @@ def test_java_file_is_respected_until_it_expires(tmp_path: Path) -> None:
     clock = ManualClock()
     lock = tmp_path / "lock"
     lock.write_text(JAVA)
-    taker = backend(tmp_path, clock)
+    contender = backend(tmp_path, clock)
     age(lock, clock, 60_000)
-    assert isinstance(taker.try_acquire(A), HeldByOther)  # Hudi: strictly more than the minutes
+    assert isinstance(contender.try_acquire(A), HeldByOther)  # Hudi: strictly more than the minutes
     age(lock, clock, 60_001)
-    assert isinstance(taker.try_acquire(A), BackendAcquired)
+    assert isinstance(contender.try_acquire(A), BackendAcquired)
 
 
 def test_file_without_an_expiry_stays(tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_l4_only_the_owner_removes_the_file(tmp_path: Path) -> None:
     assert isinstance(taken, BackendAcquired)
     assert not other.cancel(B)
     (tmp_path / "lock").write_text(JAVA)
-    assert holder.release(taken.grant) == Gone("a Java writer created the file")
-    assert holder.renew(taken.grant) == Gone("a Java writer created the file")
+    assert holder.release(taken.grant) == GrantLost("a Java writer created the file")
+    assert holder.renew(taken.grant) == GrantLost("a Java writer created the file")
     assert (tmp_path / "lock").read_text() == JAVA
     (tmp_path / "lock").unlink()
-    assert holder.renew(taken.grant) == Gone("the file was removed")
+    assert holder.renew(taken.grant) == GrantLost("the file was removed")
     again = other.try_acquire(B)
     assert isinstance(again, BackendAcquired)
-    assert other.release(again.grant) == Freed()
+    assert other.release(again.grant) == GrantReleased()
 
 
 def test_ended_thread_leaves_no_file_that_never_expires(tmp_path: Path) -> None:

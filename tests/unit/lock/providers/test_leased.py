@@ -19,7 +19,7 @@ from tidelock.core.errors import (
     Unsupported,
 )
 from tidelock.lock.events import LockLost, RenewalUnknown, Renewed
-from tidelock.lock.providers.backend import BackendUnclear, Gone, HeldByOther
+from tidelock.lock.providers.backend import BackendUnclear, GrantLost, HeldByOther
 from tidelock.lock.providers.leased import LeasedProvider
 from tidelock.lock.state import Standing
 
@@ -194,7 +194,7 @@ def test_l7_lost_lock_notifies_its_owner_once() -> None:
     provider = bench.held()
     causes: list[str] = []
     provider.on_lost(causes.append)
-    bench.backend.script("renew", Gone("stolen"))
+    bench.backend.script("renew", GrantLost("stolen"))
     assert isinstance(provider.renew(), LockLost)
     assert eventually(lambda: causes == ["stolen"])
     assert provider.renew() is None
@@ -275,7 +275,7 @@ def test_holding_without_a_heartbeat_is_released() -> None:
 def test_unclear_release_is_repeated_and_absence_then_proves_it() -> None:
     bench = Bench()
     provider = bench.held()
-    bench.backend.script("release", NO_ANSWER, Gone("not there"))
+    bench.backend.script("release", NO_ANSWER, GrantLost("not there"))
     provider.unlock()
     assert provider.metrics.counter("lock.release.success") == 1
 
@@ -288,7 +288,7 @@ def test_l6_absence_after_the_deadline_proves_nothing() -> None:
         bench.clock.advance(9_600)
         return NO_ANSWER
 
-    bench.backend.script("release", late, Gone("not there"))
+    bench.backend.script("release", late, GrantLost("not there"))
     with pytest.raises(OutcomeUnknown):
         provider.unlock()
     assert provider.is_bound  # the next acquire resolves it
@@ -308,7 +308,7 @@ def test_unanswered_release_is_unknown_and_resolved_later() -> None:
 def test_release_that_finds_the_lock_gone_is_a_loss() -> None:
     bench = Bench()
     provider = bench.held()
-    bench.backend.script("release", Gone("stolen"))
+    bench.backend.script("release", GrantLost("stolen"))
     with pytest.raises(HoldingLost, match="stolen"):
         provider.unlock()
     assert state_of(provider) is Standing.FREE

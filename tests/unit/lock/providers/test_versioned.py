@@ -16,8 +16,8 @@ from tidelock.lock.providers.backend import (
     BackendAcquired,
     BackendGrant,
     BackendUnclear,
-    Freed,
-    Gone,
+    GrantLost,
+    GrantReleased,
     HeldByOther,
     LeaseTerms,
     RenewedLease,
@@ -95,30 +95,30 @@ class Bench:
 def test_l2_changing_record_is_never_stolen_and_an_unchanged_one_is() -> None:
     bench = Bench()
     holder, grant = bench.taken(A)
-    taker = bench.backend()
+    contender = bench.backend()
     for _ in range(30):
-        assert isinstance(taker.try_acquire(B), HeldByOther)
+        assert isinstance(contender.try_acquire(B), HeldByOther)
         bench.clock.advance(9_000)
         assert isinstance(holder.renew(grant), RenewedLease)
-    assert isinstance(taker.try_acquire(B), HeldByOther)
+    assert isinstance(contender.try_acquire(B), HeldByOther)
     bench.clock.advance(10_000 + GRACE_MS - 1)
-    held = taker.try_acquire(B)
+    held = contender.try_acquire(B)
     assert isinstance(held, HeldByOther)
     assert held.poll_after_ms == 1
     bench.clock.advance(1)
-    assert isinstance(taker.try_acquire(B), BackendAcquired)
-    assert holder.renew(grant) == Gone("its record has the holder b")
+    assert isinstance(contender.try_acquire(B), BackendAcquired)
+    assert holder.renew(grant) == GrantLost("its record names the holder b")
 
 
-def test_taker_waits_for_the_duration_of_the_record_not_its_own() -> None:
+def test_contender_waits_for_the_duration_of_the_record_not_its_own() -> None:
     bench = Bench()
     bench.register.entry = RecordEntry("a Java writer", 60_000, version="x")
-    taker = bench.backend()
-    taker.try_acquire(B)
+    contender = bench.backend()
+    contender.try_acquire(B)
     bench.clock.advance(59_000)
-    assert isinstance(taker.try_acquire(B), HeldByOther)
+    assert isinstance(contender.try_acquire(B), HeldByOther)
     bench.clock.advance(1_000 + GRACE_MS)
-    assert isinstance(taker.try_acquire(B), BackendAcquired)
+    assert isinstance(contender.try_acquire(B), BackendAcquired)
 
 
 def test_observations_are_shared_by_the_clients_of_a_process() -> None:
@@ -132,7 +132,7 @@ def test_observations_are_shared_by_the_clients_of_a_process() -> None:
 def test_l1_tokens_increase_over_releases_and_steals() -> None:
     bench = Bench()
     first, grant = bench.taken(A)
-    assert first.release(grant) == Freed()
+    assert first.release(grant) == GrantReleased()
     second, again = bench.taken(B)
     assert again.token > grant.token
     assert isinstance(second.try_acquire(Attempt("c")), HeldByOther)
@@ -144,7 +144,7 @@ def test_l5_renewal_with_a_lost_reply_is_adopted() -> None:
     bench.register.scripts.append(lost)
     assert holder.renew(grant) == BackendUnclear("lost")
     assert isinstance(holder.renew(grant), RenewedLease)
-    assert isinstance(holder.release(grant), Freed)
+    assert isinstance(holder.release(grant), GrantReleased)
 
 
 def test_l5_release_with_a_lost_reply_is_resolved_as_released() -> None:
@@ -152,7 +152,7 @@ def test_l5_release_with_a_lost_reply_is_resolved_as_released() -> None:
     holder, grant = bench.taken(A)
     bench.register.scripts.append(lost)
     assert holder.release(grant) == BackendUnclear("lost")
-    assert holder.release(grant) == Gone("its record has no holder")
+    assert holder.release(grant) == GrantLost("its record has no holder")
 
 
 def test_unacknowledged_grant_is_cancelled_and_the_record_freed() -> None:
@@ -190,7 +190,7 @@ def test_deleted_record_is_lost() -> None:
     bench = Bench()
     holder, grant = bench.taken(A)
     bench.register.entry = None
-    assert holder.renew(grant) == Gone("its record was deleted")
+    assert holder.renew(grant) == GrantLost("its record was deleted")
 
 
 def test_forced_release_that_races_with_a_renewal_reports_it() -> None:

@@ -172,7 +172,7 @@ def test_checkpoint_deletes_old_batches_and_no_seal(
     assert numbers(journal_on(store).read()) == []
 
 
-def test_seal_on_a_name_that_was_used_and_deleted_is_void(store: ScriptedStore) -> None:
+def test_seal_on_a_name_that_was_used_and_deleted_is_invalid(store: ScriptedStore) -> None:
     # The new instance has read up to a batch; then the old one writes, checkpoints and deletes it.
     instance = opened(store)
     late = Instance(store)

@@ -1,16 +1,16 @@
-"""The witness of a world with services: reports a violated guarantee at each write or delete.
+"""A store that checks table services: reports violated guarantees at each write or delete.
 
 G1-G15 are the guarantees of readers and writers, S1-S10 those of table services; T1-T14 are the
-transactions'. It checks them with its own rules, not with those under test.
+transactions'. They are checked with rules of its own, not with those under test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testkit.txnsim.checked_store import PARTITION, CheckedStore
 from testkit.txnsim.plan import Fault
-from testkit.txnsim.services.truth import Slice, State, Truth, Waiting, rows_of
-from testkit.txnsim.witness import PARTITION, WitnessedStore
+from testkit.txnsim.services.truth import ExpectedPlan, Slice, State, Truth, rows_of
 from testkit.txnsim.world import World
 from tidelock.core.outcome import Landed
 from tidelock.hudi.file_groups import GroupId, data_file
@@ -38,8 +38,8 @@ from tidelock.txn.heartbeats import HEARTBEAT_FOLDER, Heartbeat, heartbeat_statu
 _KEEPING = (CommitKind.COMPACTION, CommitKind.CLUSTERING, CommitKind.CLEAN, CommitKind.ROLLBACK)
 
 
-class WatchedStore(WitnessedStore):
-    """Objects in memory, and the truth about them."""
+class CheckedServiceStore(CheckedStore):
+    """Objects in memory, checked against the expected table at each write or delete."""
 
     def __init__(self, world: World, truth: Truth, *, retained: int) -> None:
         """Start empty. `retained` is the number of table states that cleans keep."""
@@ -60,7 +60,7 @@ class WatchedStore(WitnessedStore):
             self._read[who, key] = None if found is None else found.body
 
     def put_by(self, who: str, key: str, body: bytes, mode: PutMode) -> PutReply:
-        """Write on behalf of `who`; the witness checks it."""
+        """Write on behalf of `who`, and check the write."""
         before = self.peek(key)
         reply = super().put_by(who, key, body, mode)
         if isinstance(reply, Landed) and key.startswith(HEARTBEAT_FOLDER):
@@ -72,7 +72,7 @@ class WatchedStore(WitnessedStore):
         before = self.peek(key)
         if before is None:
             return
-        super(WitnessedStore, self).delete(key)
+        super(CheckedStore, self).delete(key)
         self._remember(key)
         self._world.log(who, f"   deleted {key}")
         if key.startswith(LEDGER_FOLDER):
@@ -234,13 +234,13 @@ class WatchedStore(WitnessedStore):
 
     def put_external(self, key: str, body: bytes) -> None:
         """Write on behalf of an external writer, without checks."""
-        super(WitnessedStore, self).put(key, body, Create())
+        super(CheckedStore, self).put(key, body, Create())
         self._remember(key)
         self._world.log("java", f"   put {key}")
 
     def delete_external(self, key: str) -> None:
         """Delete on behalf of an external writer."""
-        super(WitnessedStore, self).delete(key)
+        super(CheckedStore, self).delete(key)
         self._remember(key)
 
     def _check(self, entry: LedgerEntry) -> Iterator[str]:
@@ -310,7 +310,7 @@ class WatchedStore(WitnessedStore):
             yield f"S6: the permanent plan {instant} is rolled back"
         yield from self._alive(entry, instant)
 
-    def _is_stale(self, plan: Waiting) -> bool:
+    def _is_stale(self, plan: ExpectedPlan) -> bool:
         """Return whether base files that a plan reads are no longer the newest."""
         state = self.truth.state()
         gone = Slice("")

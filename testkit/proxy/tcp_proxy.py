@@ -14,7 +14,7 @@ from typing import Self
 _CHUNK_BYTES = 65_536
 
 
-class TcpGate:
+class TcpProxy:
     """A proxy in front of one server, on a free loopback port."""
 
     def __init__(self, host: str, port: int) -> None:

@@ -1,7 +1,7 @@
 """A store that checks every write as it lands and reports violated guarantees at once.
 
-The witness keeps the true ledger (the first object that ever had each position) and checks it with
-its own rules, not with those under test.
+The store keeps the true ledger (the first object that ever had each position) and checks it with
+rules of its own, not with those under test.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WriteRecord:
 
 @dataclass(slots=True)
 class History:
-    """The history, as the witness saw it."""
+    """The history, as observed at the store."""
 
     ledger: list[LedgerEntry] = field(default_factory=list)
     position: dict[str, int] = field(default_factory=dict)
@@ -97,8 +97,8 @@ class History:
             self.broken.append(f"T5: {record.write} failed as {instant}, which is committed")
 
 
-class WitnessedStore(MemoryStore):
-    """Objects in memory. Old versions are kept for stale reads."""
+class CheckedStore(MemoryStore):
+    """Objects in memory, with a check of each write. Old versions are kept for stale reads."""
 
     def __init__(self, world: World, history: History) -> None:
         """Start empty."""
@@ -130,7 +130,7 @@ class WitnessedStore(MemoryStore):
         return [*islice(self.list(prefix, start_after=start_after), size or None)]
 
     def put_by(self, who: str, key: str, body: bytes, mode: PutMode) -> PutReply:
-        """Write on behalf of `who`; the witness checks it."""
+        """Write on behalf of `who`, and check the write."""
         before = self._objects.get(key)
         reply = super().put(key, body, mode)
         if isinstance(reply, Refused):
@@ -175,7 +175,7 @@ class WitnessedStore(MemoryStore):
                 self._break(f"T12: {who} deleted {key}, which is committed")
 
     def _break(self, complaint: str) -> None:
-        self._world.log("witness", complaint)
+        self._world.log("checker", complaint)
         self._history.broken.append(complaint)
 
     def _remember(self, key: str) -> None:

@@ -150,14 +150,14 @@ _WAITING_MAX: Final = 32
 """Maximum number of queued tasks; further ones run in the calling thread."""
 
 _END_WAIT_S: Final = 10.0
-"""How long the exit of the process, or closing a table, waits for a store that does not answer."""
+"""How long process exit, or closing a table, waits for background tasks to finish."""
 
-_pool = DaemonPool("tidelock-aside", 4)
+_pool = DaemonPool("tidelock-cleanup", 4)
 _pid = os.getpid()
 _all: weakref.WeakSet[BackgroundCleanup] = weakref.WeakSet()
 
 
-def at_once(work: Work) -> None:
+def run_inline(work: Work) -> None:
     """Run the work in the calling thread, for stores that are as fast as starting a thread."""
     work()
 
@@ -189,7 +189,7 @@ class BackgroundCleanup:
         try:
             work()
         except Exception:
-            # Nobody waits for the result.
+            # No caller receives the error.
             logger.exception("background cleanup failed")
         finally:
             with self._ended:
@@ -207,12 +207,12 @@ atexit.register(_drain_all)
 
 logger = logging.getLogger(__name__)
 
-_JUST_NOW_MS: Final = 2_000
-_NEIGHBOURS: Final = 32
+_RECENT_MS: Final = 2_000
+_RECENT_ENTRIES_MAX: Final = 32
 """Number of ledger entries that are searched for concurrent writers."""
 
 
-class Transactions:
+class TransactionManager:
     """Begins writes on the table at the root of `store`. Safe for use by several threads."""
 
     def __init__(
@@ -265,7 +265,7 @@ class Transactions:
             store, self.settings.heartbeat_interval_ms, self.telemetry
         )
         self.queue = LocalQueue(store, self.clock)
-        self.cleanup = cleanup or (BackgroundCleanup() if is_remote(store) else at_once)
+        self.cleanup = cleanup or (BackgroundCleanup() if is_remote(store) else run_inline)
         self._recovered = False
         self._last = ""
         self._ahead_ms = 0
@@ -290,9 +290,9 @@ class Transactions:
     def table_change(self) -> Iterator[Check | None]:
         """Hold the table's lock for a change, after checking that the table may be changed (C110).
 
-        Every change to the table is made in this block, or follows from what was begun, claimed or
-        decided in it. Yields a check that raises `HoldingLost` once the lock is lost. Raises:
-        `LockHeld`, `Unsupported` for a table that may not be changed, `Conflict`.
+        Every change to the table is made in this block, or follows from an instant, claim or
+        decision that was created in it. Yields a check that raises `HoldingLost` once the lock is
+        lost. Raises: `LockHeld`, `Unsupported` for a table that may not be changed, `Conflict`.
         """
         with self.lock.held() as check:
             self._held_since = self.clock.now().wall_epoch_ms
@@ -390,8 +390,8 @@ class Transactions:
         `own` is a write of this process. Raises: `Conflict`.
         """
         state = yield from self.ledger.import_steps()
-        begun = self.ledger.begun.keys() - self._known_alive - {own}
-        if self.uses_lock or not begun:
+        pending = self.ledger.pending_writes.keys() - self._known_alive - {own}
+        if self.uses_lock or not pending:
             return state
         listed: tuple[ObjectMeta, ...] = yield List(f"{HEARTBEAT_FOLDER}/")
         now: Now = yield ReadClock()
@@ -402,8 +402,8 @@ class Transactions:
         dead = {instant for instant, meta in beats.items() if meta.modified_epoch_ms < since_ms}
         suspects = [
             instant
-            for instant in sorted(begun - self._known_alive - dead)
-            if self.may_be_active(*self.ledger.begun[instant], now.wall_epoch_ms)
+            for instant in sorted(pending - self._known_alive - dead)
+            if self.may_be_active(*self.ledger.pending_writes[instant], now.wall_epoch_ms)
         ]
         if suspects:
             # One of our writers deletes its heartbeat after its entry was appended.
@@ -411,7 +411,7 @@ class Transactions:
         for instant in suspects:
             if not state.is_resolved(instant) and instant not in state.plans:
                 raise Conflict(
-                    f"{instant} of {self.store.uri} was begun by an external writer (Java)"
+                    f"{instant} of {self.store.uri} was started by an external writer (Java)"
                     " and is still pending: without a shared lock, each writer could hide the"
                     " commits of the other",
                     hint="wait until it has ended, or configure the same"
@@ -425,7 +425,7 @@ class Transactions:
 
         Java has no heartbeats by default, so its writer may be active however long ago it began. A
         requested instant may also be ours, created after its writer gave up. It counts as ours if
-        Java is not known to write the table, otherwise once it is old.
+        Java is not known to write the table, and otherwise once it is old.
         """
         if self.uses_lock:
             return False
@@ -575,10 +575,10 @@ class Transactions:
     @property
     def is_contended(self) -> bool:
         """Whether another process has committed just now. A wrong clock only costs some work."""
-        since = format_time(self.clock.now().wall_epoch_ms - _JUST_NOW_MS)
+        since = format_time(self.clock.now().wall_epoch_ms - _RECENT_MS)
         return any(
             entry.time > since and entry.owner != self.owner and isinstance(entry.fact, Commit)
-            for entry in self.ledger.view.tail[-_NEIGHBOURS:]
+            for entry in self.ledger.view.tail[-_RECENT_ENTRIES_MAX:]
         )
 
     def local_queue(self) -> AbstractContextManager[None]:
@@ -602,7 +602,7 @@ class Transactions:
 
     @property
     def checks_early(self) -> bool:
-        """Whether external commits are imported before a write is planned and begun.
+        """Whether external commits are imported before a write is planned.
 
         They are imported before every commit in any case, but a conflict found then costs the work.
         """

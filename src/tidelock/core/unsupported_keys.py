@@ -28,8 +28,8 @@ class KeySupport(StrEnum):
 class HudiKey:
     """A Hudi key, or a family of keys with one prefix (`hoodie.metrics.*`), that nothing reads.
 
-    `reason` says why it is ignored or refused, `hint` what to do instead. A refused key passes
-    with a value that asks for nothing: one of `allowed` (lower case), one that starts with
+    `reason` says why it is ignored or refused, `hint` what to do instead. A refused key is
+    accepted with a value that has no effect: one of `allowed` (lower case), one that starts with
     `allowed_prefix`, or the value of one of the keys `same_as`.
     """
 
@@ -42,7 +42,7 @@ class HudiKey:
     same_as: tuple[str, ...] = ()
 
     def allows(self, value: object, settings: Mapping[str, object]) -> bool:
-        """Return whether a value of this refused key asks for nothing and may pass."""
+        """Return whether a value of this refused key has no effect and is accepted."""
         text = str(value).strip()
         if text.lower() in self.allowed:
             return True
@@ -52,7 +52,7 @@ class HudiKey:
         return any(text == str(settings[name]).strip() for name in self.same_as if name in settings)
 
     def allowed_text(self) -> list[str]:
-        """Return the values that pass although the key is refused, for documentation."""
+        """Return the values that are accepted although the key is refused, for documentation."""
         values = [value for value in self.allowed if value not in _UNSET]
         values += [f"{self.allowed_prefix}…"] if self.allowed_prefix else []
         return values + [f"the value of {name}" for name in self.same_as[:1]]
@@ -493,7 +493,7 @@ _STREAMER_REFUSED: Final = {
         "rows of the source include its partition columns", "remove the key"
     ),
     "source.input.selector": _refused(
-        "files are selected by modification time, as by Hudi's default", "remove the key"
+        "files are selected by modification time, which is Hudi's default", "remove the key"
     ),
     "jdbc.incr.fallback.to.full.fetch": _refused(
         "an incremental read never falls back to a full read", "remove the key"
@@ -564,7 +564,7 @@ _REFUSED: Final[Mapping[str, HudiKey]] = {
         "use the TIMESTAMP key generator with output format yyyy/MM/dd",
     ),
     "hoodie.write.complex.keygen.new.encoding": _refused(
-        "keys of the complex generator are written as field:value, as by Hudi's default",
+        "keys of the complex generator are written as field:value, which is Hudi's default",
         "remove the key",
     ),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": _refused(
