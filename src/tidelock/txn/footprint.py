@@ -32,7 +32,7 @@ class CommitKind(StrEnum):
     DELETE = "delete"
     INSERT = "insert"
     BULK_INSERT = "bulk_insert"
-    READ_WRITE = "read-dependent"
+    READ_WRITE = "read-modify-write"
     OVERWRITE = "insert_overwrite"
     OVERWRITE_TABLE = "insert_overwrite_table"
     DELETE_PARTITION = "delete_partition"
