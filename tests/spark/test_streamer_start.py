@@ -119,7 +119,7 @@ def test_topic_is_read_after_the_files_of_kafka_connect(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=r"no file of the partitions \[2\]"):
         initial_checkpoint(CONNECT, settings, "kafka:a.b")
     (tmp_path / "none").mkdir()
-    with pytest.raises(NotFound, match="no file of Kafka Connect"):
+    with pytest.raises(NotFound, match="expected files of Kafka Connect"):
         initial_checkpoint(CONNECT, {PATH: str(tmp_path / "none")}, "kafka:a.b")
 
 
