@@ -34,7 +34,14 @@ def test_demo_passes_and_its_printed_commands_work(
     assert report.passed, report.checks
     assert len(report.faults) == 1
     assert report.figures["writes"] > 0
-    phrases = ("SIGKILL to", "is rolled back", "restarted", "ledger", "conflicts", "no pending plan")
+    phrases = (
+        "SIGKILL to",
+        "is rolled back",
+        "restarted",
+        "ledger",
+        "conflicts",
+        "no pending plan",
+    )
     for each in phrases:
         assert each in shown.getvalue()
     monkeypatch.setattr(sys, "argv", [str(Path(sys.executable).with_name("tidelock"))])
