@@ -9,6 +9,8 @@ import pytest
 
 import tidelock as tl
 from tests.unit.operations.model import create_table, rows
+from tidelock.core.clock import SystemClock
+from tidelock.hudi.timeline.instant import format_time
 from tidelock.operations import file_view
 from tidelock.storage.memory import MemoryStore
 from tidelock.txn import commit
@@ -74,6 +76,14 @@ def opened(table: tl.Table) -> tl.Table:
     return other
 
 
+def wait_until_later_than_the_ledger(table: tl.Table) -> None:
+    """Wait until the clock has passed the last entry: a writer with that time would try again."""
+    last = table.writer().transactions.ledger.refresh().time
+    clock = SystemClock()
+    while format_time(clock.now().wall_epoch_ms) <= last:
+        clock.sleep_ms(1)
+
+
 def test_append_to_a_small_file_reads_it_once(requests: list[str]) -> None:
     table = create_table()
     table.insert(rows(range(5)))
@@ -100,6 +110,7 @@ def test_concurrent_append_reads_the_new_entries_and_no_file(requests: list[str]
     other = opened(table)
     table.insert(rows(range(5, 10)))
     other.insert(rows(range(910, 920)))
+    wait_until_later_than_the_ledger(other)
     requests.clear()
     table.insert(rows(range(10, 15)))
     theirs = [*MAY_CHANGE, "put heartbeat", "get entry", *BEGIN[2:]]
