@@ -363,7 +363,8 @@ def _hold_dead_plan(
     now: Now = yield ReadClock()
     # A dead attempt at a removable plan is never executed again, so there is no need to wait.
     fresh = inflight is None and not plan.attempt
-    if fresh and now.wall_epoch_ms - parse_time(instant) < delay_ms:
+    # The clock may be behind the time of the plan, which follows every entry of the ledger.
+    if fresh and max(0, now.wall_epoch_ms - parse_time(instant)) < delay_ms:
         return f"the plan {instant} is too young to be removed"
     taken = yield from _take_heartbeat(instant, plan, heartbeat, mode)
     return taken.message if isinstance(taken, NotClaimed) else taken[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.doubles import ScriptedStore
+from tests.unit.doubles import ManualClock, ScriptedStore
 from tests.unit.txn.bench import PARTITION, Bench, draft, groups
 from tidelock.core.errors import Conflict, OutcomeUnknown, StoreUnreachable
 from tidelock.core.outcome import Landed
@@ -193,6 +193,15 @@ def test_removable_plan_is_removed_when_it_is_old_or_its_executor_died() -> None
     bench.clock.advance(DEAD_MS)
     assert clean.remove_plan(plan.instant, delay_ms=3_600_000) is None, "begun, and dead"
     assert isinstance(work.commit(compaction()), Conflicted)
+    assert bench.pending() == ()
+
+
+def test_plan_of_a_process_whose_clock_is_ahead_can_be_removed_without_delay() -> None:
+    bench = Bench(OCC)
+    ahead = ManualClock()
+    ahead.advance(60_000)
+    plan = planned(bench, bench.writer(clock=ahead), removable=True)
+    assert bench.writer().remove_plan(plan.instant, delay_ms=0) is None
     assert bench.pending() == ()
 
 
