@@ -146,7 +146,8 @@ def test_blind_inserts_of_several_writers_use_separate_files() -> None:
 def test_blind_insert_that_lost_a_small_file_creates_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transaction_manager, "_RECENT_MS", 0)  # no other writer was visible
+    # No other writer was visible.
+    monkeypatch.setattr(transaction_manager.TransactionManager, "is_contended", False)
     table = create_table()
     table.insert([row(1)])
     slow = interrupted(table, lambda other: other.insert([row(2)]))
