@@ -79,10 +79,11 @@ def schedule_plan(
     """
     transactions.check_writable()
     for left in reversed(range(_ATTEMPTS_MAX)):
-        draft = make()
-        if draft is None:
-            return None
         try:
+            # Another process may complete or roll back a pending plan while `make` reads it.
+            draft = make()
+            if draft is None:
+                return None
             pending = transactions.schedule(
                 action, draft.plan, draft.targets, base=draft.base, removable=draft.removable
             )

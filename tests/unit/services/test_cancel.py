@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.services.merge_on_read import QUIET, content, layered, rows
 from tidelock.core.errors import Conflict, DataCorrupt, NotFound
-from tidelock.hudi.timeline.active import load_timeline
-from tidelock.hudi.timeline.metadata import OperationType
+from tidelock.hudi.timeline.active import ActiveTimeline, load_timeline
+from tidelock.hudi.timeline.instant import Instant
+from tidelock.hudi.timeline.metadata import OperationType, RequestedReplaceMetadata
 from tidelock.inspect.validate import validate
 from tidelock.inspect.validate_ledger import check_ledger
+from tidelock.operations.write import TableWriter
 from tidelock.services.clean import Clean, Retention
 from tidelock.services.clustering import Clustering, ClusteringRule
 from tidelock.services.compaction import Compaction, CompactionRule
+from tidelock.services.log_compaction import LogCompaction
 from tidelock.services.pending import cancel
 from tidelock.services.plans import claimed
 from tidelock.storage.contract import Create
@@ -153,3 +156,32 @@ def test_without_the_heartbeat_guard_a_plan_is_claimed_at_once(table: Table) -> 
     with Table.open(table.uri, options={**QUIET, "tidelock.table.services.guard": "false"}) as bold:
         assert Compaction(bold.writer()).execute(planned).files_written
     assert content(table) == before
+
+
+SCHEDULE: dict[str, Callable[[TableWriter], str | None]] = {
+    "clean": lambda writer: Clean(writer).schedule(Retention(commits=1)),
+    "cluster": lambda writer: Clustering(writer).schedule(ClusteringRule()),
+    "compact": lambda writer: Compaction(writer).schedule(CompactionRule()),
+    "log-compact": lambda writer: LogCompaction(writer).schedule(1),
+}
+
+
+@pytest.mark.parametrize("service", SCHEDULE)
+def test_plan_cancelled_while_another_service_reads_it_does_not_stop_that_service(
+    table: Table, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.compact()
+    table.upsert(rows(1, ts=3))
+    other = Table.open(table.uri)
+    planned = Clustering(other.writer()).schedule(ClusteringRule())
+    assert planned is not None
+    load = ActiveTimeline.replace_request
+
+    def cancelled_first(timeline: ActiveTimeline, instant: Instant) -> RequestedReplaceMetadata:
+        monkeypatch.setattr(ActiveTimeline, "replace_request", load)
+        cancel(other.writer(), planned)
+        return load(timeline, instant)
+
+    monkeypatch.setattr(ActiveTimeline, "replace_request", cancelled_first)
+    SCHEDULE[service](table.writer())
+    assert planned not in table.writer().transactions.ledger.refresh().plans
