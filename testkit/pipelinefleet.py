@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testkit.streamers import next_event, run_folder, running_streamer, streamer_command
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.workload.fleet import Poller
 from tidelock.workload.journal import FleetRecord, ProgramEvent
 from tidelock.workload.oracle import check_table

@@ -23,7 +23,7 @@ from testkit.proxy import (
 )
 from testkit.servers import seaweedfs
 from tidelock.cli.main import main
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.workload.soak import STORE_STARTERS, SoakStore
 
 _BUCKET: Final = "soak"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, cast
 
 from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.execution.filegroup.merge import Merger
 from tidelock.execution.local.read import LocalEngine
 from tidelock.execution.local.write import LocalWriter
@@ -205,7 +206,9 @@ class Table(TableReader):
             # Fails on options that the first write would refuse, before the table exists.
             table_writer(LocalWriter(store), store, properties, chosen, merger=merger).close()
             try:
-                create_properties(store, properties, policy=ReadbackPolicy())
+                create_properties(
+                    store, properties, policy=ReadbackPolicy(SystemClock(), SystemIds())
+                )
             except Conflict:
                 if not exist_ok:
                     raise

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from testkit.crash.expected import ExpectedState
 from testkit.crash.victim import LEASE, NoHeartbeat, lock_without_heartbeat
-from tidelock.core.clock import Clock, Now, SystemClock
+from tidelock.core.clock import Clock, Now
 from tidelock.core.errors import TidelockError
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemClock
 from tidelock.lock.client import Lock
 from tidelock.lock.record import decode
 from tidelock.lock.record_store import LOCK_KEY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from testkit.crash.expected import Reporter
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import TidelockError
+from tidelock.core.system import SystemClock
 from tidelock.lock.audit import AUDIT_SWITCH_KEY, SWITCH_FIELD
 from tidelock.lock.client import Lock
 from tidelock.lock.heartbeat import Renewals

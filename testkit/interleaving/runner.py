@@ -26,7 +26,7 @@ from testkit.interleaving.oracle import (
 from testkit.interleaving.world import Actor, CaseClock, CaseStore, InlineEngine, SlowClock
 from testkit.judges.hudi_rs import HudiRs
 from tidelock.core.errors import Conflict, InvalidInput, NotFound
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds, SystemClock, SystemIds
 from tidelock.execution.local.read import LocalEngine
 from tidelock.execution.service_tasks import LocalServices
 from tidelock.hudi.properties import create_properties
@@ -154,7 +154,7 @@ def _prepare(case: Case) -> Prepared:
     }
     columns = _schema(case.columns)
     properties = table_properties(store.uri, columns, {**options_of(case), **made})
-    create_properties(store, properties, policy=ReadbackPolicy())
+    create_properties(store, properties, policy=ReadbackPolicy(SystemClock(), SystemIds()))
     table = opened(case, store, clock, 99)
     table.writer().ensure_first_commit()
     done = [

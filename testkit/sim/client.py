@@ -22,8 +22,8 @@ from testkit.sim.history import (
 from testkit.sim.plan import Fault
 from testkit.sim.process import MUTEX, Process, Thread, ThreadBody
 from tidelock.core.errors import InvariantBroken
-from tidelock.core.ids import SeededIds
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SeededIds
 from tidelock.lock import events as e
 from tidelock.lock.record import LockRecord
 from tidelock.lock.record_store import LockObjects

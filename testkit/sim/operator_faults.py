@@ -11,8 +11,8 @@ from dataclasses import replace
 from testkit.sim.plan import Fault
 from testkit.sim.world import World
 from tidelock.core.errors import RecordFromFuture
-from tidelock.core.ids import SeededIds
 from tidelock.core.limits import RECORD_BYTES_MAX, RECORD_FORMAT
+from tidelock.core.system import SeededIds
 from tidelock.lock.admin import Operator, inspect_counter, inspect_lock
 from tidelock.lock.record import LockRecord, encode
 from tidelock.lock.record_store import LOCK_KEY, TOKENS_KEY

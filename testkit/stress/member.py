@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from testkit.interleaving.oracle import Row, TableChange, computed
 from testkit.stress.parameters import COLUMNS, STEP, Parameters, schema_of
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import Conflict, InvalidInput, NotFound, TidelockError
+from tidelock.core.system import SystemClock
 from tidelock.operations.attempt import ReadSnapshot
 from tidelock.operations.report import WriteReport
 from tidelock.services.runner import clustering, compaction, log_compaction

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from tidelock.core.clock import Now, SystemClock
+from tidelock.core.clock import Now
+from tidelock.core.system import SystemClock
 from tidelock.storage.contract import (
     ObjectMeta,
     ObjectStore,

@@ -14,8 +14,8 @@ from testkit.txnsim.network import Client
 from testkit.txnsim.plan import Kind
 from testkit.txnsim.world import Process, World
 from tidelock.core.errors import OutcomeUnknown, TidelockError
-from tidelock.core.ids import SeededIds
 from tidelock.core.outcome import Landed, Unknown
+from tidelock.core.system import SeededIds
 from tidelock.hudi.file_groups import GroupId, WriteToken, base_name, data_file
 from tidelock.hudi.markers import IoType, Marker, marker_folder
 from tidelock.hudi.properties import TableProperties

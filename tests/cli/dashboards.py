@@ -11,8 +11,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from tidelock.core.clock import SystemClock
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.dashboard.actions import ActionRunner
 from tidelock.dashboard.app import Dashboard, ListenAddress, ShownTable, served
 from tidelock.dashboard.details import TableLayout

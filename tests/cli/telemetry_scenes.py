@@ -13,10 +13,9 @@ from tests.cli.scene import commit_in_between, create_table, rows
 from tests.unit.doubles import ManualClock, ScriptedStore, answer, failing, landing
 from tests.unit.txn.bench import Bench, draft
 from tests.unit.txn.test_external_commits import java_commit
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import Conflict, HoldingLost, StoreUnreachable, TidelockError
-from tidelock.core.ids import SystemIds
 from tidelock.core.outcome import Unknown
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.telemetry import PROCESS, Metrics
 from tidelock.hudi.timeline.metadata import OperationType
 from tidelock.lock.alerts import Alerts

@@ -18,7 +18,7 @@ import tidelock as tl
 from tests.cli.dashboards import READER, TOKEN, Client, dashboard
 from tests.cli.program import Program, end, eventually, start
 from tests.cli.scene import HOST, OPTIONS, PARTITION, TABLE_NAME, Scene, create_table, rows, scene
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.dashboard import watch as watching
 from tidelock.dashboard.app import load_assets
 from tidelock.dashboard.watch import TableWatch

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.cli.program import Program, end, eventually, is_running, start
 from tidelock.cli.demo import next_commands
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.workload.demo import WITHOUT_SPARK, TableDemo, TableDemoPlan
 from tidelock.workload.screen import Screen
 from tidelock.workload.table_program import TableFleetSpec, table_pool

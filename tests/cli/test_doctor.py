@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import LOCK_FILE, TOKENS_FILE, Ended, Program, java_record, now_ms, plant
-from tidelock.core.clock import Now, SystemClock
+from tidelock.core.clock import Now
 from tidelock.core.errors import Conflict, PermissionDenied
-from tidelock.core.ids import SystemIds
 from tidelock.core.limits import BROKEN_BYTES_MAX, RECORD_BYTES_MAX
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.inspect.findings import Examination, Level
 from tidelock.inspect.lock_doctor import examine_lock, repair_lock
 from tidelock.lock.lease import Lease

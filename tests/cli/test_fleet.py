@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import eventually
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.core.telemetry import Metrics
 from tidelock.workload.journal import FleetRecord, JournalReader, ProgramEvent, ProgramJournal
 from tidelock.workload.oracle import check_table

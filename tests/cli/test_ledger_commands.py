@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.program import Ended, Program
 from tests.unit.txn.bench import draft
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.properties import create_properties, new_properties
 from tidelock.hudi.timeline.instant import Action
 from tidelock.hudi.timeline.metadata import OperationType
@@ -28,7 +29,11 @@ from tidelock.txn.writers import entries
 def folder(tmp_path: Path) -> Path:
     """Return a table with a commit, a conflicted write, and a running write."""
     store = LocalStore(tmp_path, fsync=False)
-    create_properties(store, new_properties("t", record_keys=["id"]), policy=ReadbackPolicy())
+    create_properties(
+        store,
+        new_properties("t", record_keys=["id"]),
+        policy=ReadbackPolicy(SystemClock(), SystemIds()),
+    )
     with (
         TransactionManager(store, owner="one") as one,
         TransactionManager(store, owner="two") as two,

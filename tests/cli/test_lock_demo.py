@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.cli.program import Program, end, eventually, is_running, start
 from tidelock.cli.demo import lock_demo_next_commands
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.lock.lease import Lease
 from tidelock.storage.memory import MemoryStore
 from tidelock.workload.journal import JournalReader, ProgramEvent, ProgramJournal

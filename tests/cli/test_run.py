@@ -27,7 +27,7 @@ from tests.cli.program import (
 from tidelock.cli.lock_run import run_under
 from tidelock.cli.output import Output
 from tidelock.cli.signals import Stopping
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.admin import Operator, inspect_lock
 from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
@@ -124,7 +124,7 @@ def _steal_soon(table: Path, ready: Path) -> threading.Thread:
         clock = SystemClock()
         store = LocalStore(table)
         seen = inspect_lock(store, SHORT, clock)
-        Operator(store, ReadbackPolicy(clock=clock)).force_release(seen)
+        Operator(store, ReadbackPolicy(clock=clock, ids=SystemIds())).force_release(seen)
 
     thread = threading.Thread(target=steal)
     thread.start()
@@ -172,7 +172,7 @@ def test_loss_detected_at_release_exits_with_6(table: Path) -> None:
         lock.acquire()
         stopping.record_only()
         clock, store = SystemClock(), LocalStore(table)
-        Operator(store, ReadbackPolicy(clock=clock)).force_release(
+        Operator(store, ReadbackPolicy(clock=clock, ids=SystemIds())).force_release(
             inspect_lock(store, lease, clock)
         )
         output = Output(as_json=False, to_stderr=True)

@@ -12,7 +12,7 @@ import pytest
 from testkit.proxy import TcpProxy
 from tests.contract.stores import StoreLocation, local_location, memory_location, s3_location
 from tests.unit.doubles import ScriptedStore, landing
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemIds
 from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
 from tidelock.lock.provider import LockProvider

@@ -19,8 +19,7 @@ from testkit.servers.hive import TXN_TIMEOUT_S
 from testkit.servers.lease_api import LeaseApi, lease_api
 from tests.contract.lockbackends import POLLING, TERMS, Backend
 from tests.contract.lockcomponents import service_backend
-from tidelock.core.clock import SystemClock
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.provider import LockProvider
 from tidelock.lock.providers.backend import Attempt, BackendAcquired, LeaseTerms
 from tidelock.lock.providers.dynamodb import DynamoRegister, DynamoTable

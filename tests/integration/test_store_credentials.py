@@ -13,9 +13,10 @@ import pytest
 from testkit.servers.azurite import AzureServer
 from testkit.servers.s3 import S3Server
 from tests.contract.stores import BUCKET, s3_settings
-from tidelock.core.clock import Now, SystemClock
+from tidelock.core.clock import Now
 from tidelock.core.errors import PermissionDenied
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemClock
 from tidelock.storage.azure import AzureStore
 from tidelock.storage.contract import Create, Match, ObjectStore, Refused
 from tidelock.storage.s3 import S3Store

@@ -26,10 +26,10 @@ from testkit.proxy import (
     Truncate,
 )
 from tests.contract.stores import BUCKET, azure_settings, s3_settings
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import StoreUnreachable, Throttled
 from tidelock.core.limits import CONFLICT_RETRIES, RESEND_TRIES
 from tidelock.core.outcome import Landed, NotLanded, Unknown
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.storage.azure import AzureStore
 from tidelock.storage.conditional import ReadbackPolicy, put_and_verify
 from tidelock.storage.contract import Busy, Create, Match, ObjectStore, Overwrite, Refused, Unclear
@@ -82,7 +82,7 @@ class Lane:
         return None if stored is None else stored.body
 
     def policy(self) -> ReadbackPolicy:
-        return ReadbackPolicy(clock=self.clock)
+        return ReadbackPolicy(clock=self.clock, ids=SystemIds())
 
 
 def is_write(request: Request) -> bool:

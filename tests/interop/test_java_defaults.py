@@ -20,9 +20,8 @@ from testkit.judges import rows_of
 from testkit.judges.hudi_spark import BUNDLES, HudiSpark
 from tests.interop.conftest import spark_in
 from tests.unit.operations.external import contents
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import Unsupported
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.properties import load_properties
 from tidelock.inspect.findings import Level
 from tidelock.inspect.table_doctor import DoctorTarget, examine_table

@@ -14,9 +14,8 @@ from testkit.judges import HudiJava, HudiRs, rows_of
 from tests.interop.conftest import java_in
 from tests.interop.stories import KINDS, TYPES, Kind, Row, StoryTable, make, row
 from tests.unit.operations.external import contents
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import TidelockError, Unsupported
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.properties import load_properties
 from tidelock.hudi.schema import avro_schema, render_schema
 from tidelock.inspect.table_doctor import DoctorTarget, examine_table

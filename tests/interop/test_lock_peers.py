@@ -24,8 +24,8 @@ import redis
 from testkit.java.peers import LockPeer, LockPeers, lock_peer, lock_peers
 from testkit.leasepeer import lease_peer
 from testkit.servers import KubernetesServer, RunningServer, ServerUnavailable
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import HoldingLost
+from tidelock.core.system import SystemClock
 from tidelock.lock.provider import LockProvider
 from tidelock.lock.providers.json_api import JsonService
 from tidelock.lock.providers.registry import open_provider

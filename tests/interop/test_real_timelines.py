@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop.real_tables import NAMES, unpacked
 from tests.unit.doubles import ManualClock
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.hudi import partitions as partition
 from tidelock.hudi import properties as keys
 from tidelock.hudi.file_groups import FileSlice

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 import tidelock as tl
 from testkit.streamerchaos import Chaos, run
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import Conflict, Unavailable
+from tidelock.core.system import SystemClock
 from tidelock.streamer.batch import Streamer, SyncResult
 from tidelock.streamer.config import StreamerRequest
 from tidelock.streamer.run import Event, Idle, StreamerFailed, run_continuously, run_once

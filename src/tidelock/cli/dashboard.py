@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tidelock.cli import options, server_options
 from tidelock.cli.options import argument, option
-from tidelock.core.clock import SystemClock
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 
 if TYPE_CHECKING:
     from tidelock.lock.server.auth import Authenticator

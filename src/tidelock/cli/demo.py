@@ -19,8 +19,8 @@ from tidelock.cli import options
 from tidelock.cli.options import flag, option
 from tidelock.cli.output import Output
 from tidelock.cli.signals import Stopping
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import InvalidInput
+from tidelock.core.system import SystemClock
 
 if TYPE_CHECKING:
     from tidelock.workload.report import DemoReport

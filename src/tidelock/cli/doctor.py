@@ -10,9 +10,8 @@ from rich.text import Text
 from tidelock.cli import options
 from tidelock.cli.options import flag
 from tidelock.cli.output import Output
-from tidelock.core.clock import SystemClock
 from tidelock.core.formatting import fields_of
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.inspect.findings import DoctorFinding, Examination, Level
 from tidelock.inspect.lock_doctor import examine_lock, repair_lock
 from tidelock.storage.uri import open_store

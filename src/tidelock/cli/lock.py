@@ -28,7 +28,7 @@ from tidelock.core.errors import (
     Unavailable,
 )
 from tidelock.core.formatting import duration, fields_of, format_epoch_ms
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemIds
 from tidelock.core.threads import start_thread
 from tidelock.lock import events as e
 from tidelock.lock.admin import Condition, Inspection, Operator, held_since, inspect_lock
@@ -234,7 +234,7 @@ def force_release(
         _check_token(seen, if_token)
         if not yes:
             _confirm(seen, output)
-        operator = Operator(store, ReadbackPolicy(clock=target.clock))
+        operator = Operator(store, ReadbackPolicy(clock=target.clock, ids=SystemIds()))
         released = operator.force_release(seen)
     shown = {
         "lock": seen.uri,

@@ -14,10 +14,11 @@ import typer
 
 from tidelock.cli.lock_client import AnyLock, ProviderLock
 from tidelock.cli.output import Output
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import ConfigInvalid, InvalidInput, NotFound, PermissionDenied
 from tidelock.core.javaproperties import parse_properties
 from tidelock.core.limits import PROPERTIES_BYTES_MAX
+from tidelock.core.system import SystemClock
 from tidelock.lock.client import lock, reject_unknown_keys
 from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
 from tidelock.lock.lease import Lease

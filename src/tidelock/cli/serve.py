@@ -12,8 +12,7 @@ from rich.text import Text
 from tidelock.cli import options, server_options
 from tidelock.cli.options import flag, option
 from tidelock.cli.output import Output
-from tidelock.core.clock import SystemClock
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 
 if TYPE_CHECKING:
     from tidelock.lock.server.auth import Authenticator

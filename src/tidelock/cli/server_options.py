@@ -12,8 +12,8 @@ from rich.text import Text
 from tidelock.cli.options import flag, option
 from tidelock.cli.output import Output
 from tidelock.cli.signals import Stopping
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import ConfigInvalid, InvalidInput, MissingExtra
+from tidelock.core.system import SystemClock
 from tidelock.storage.uri import open_store
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from tidelock.cli import options
 from tidelock.cli.options import option
 from tidelock.cli.output import Output
 from tidelock.cli.signals import Stopping
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import InvalidInput
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds, SystemClock
 from tidelock.lock.config import PROVIDER
 from tidelock.lock.providers.registry import short_name
 

@@ -1,11 +1,7 @@
-"""Clocks: the only module that reads the clocks of the machine.
-
-Everything else takes a `Clock` as a parameter, so that simulations can replace it.
-"""
+"""Clocks as the rest of the code sees them: simulations and tests give their own."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,15 +28,3 @@ class Clock(Protocol):
     def sleep_ms(self, duration_ms: float) -> None:
         """Return after at least `duration_ms` of monotonic time."""
         ...
-
-
-class SystemClock:
-    """The clocks of the machine."""
-
-    def now(self) -> Now:
-        monotonic_ms = time.monotonic_ns() // 1_000_000
-        return Now(monotonic_ms=monotonic_ms, wall_epoch_ms=time.time_ns() // 1_000_000)
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        if duration_ms > 0:
-            time.sleep(duration_ms / 1000)

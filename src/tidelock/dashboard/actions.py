@@ -16,6 +16,7 @@ from typing import Final, assert_never
 from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict, InvalidInput, TidelockError
 from tidelock.core.formatting import fields_of
+from tidelock.core.system import SystemIds
 from tidelock.core.threads import start_thread
 from tidelock.dashboard.watch import TableWatch
 from tidelock.lock.admin import Operator, inspect_lock
@@ -142,7 +143,7 @@ class ActionRunner:
         lock = inspect_lock(store, lease, self.clock)
         if lock.record is None or lock.record.owner != owner:
             raise Conflict(f"{lock.uri}: no longer held by {owner}", hint="reload the page")
-        Operator(store, ReadbackPolicy(clock=self.clock)).force_release(lock)
+        Operator(store, ReadbackPolicy(clock=self.clock, ids=SystemIds())).force_release(lock)
         return f"the lock of {owner} was released; its holder notices at the next renewal"
 
     def _run_service(self, service: str, by: str) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Final
 from tidelock.core.clock import Clock
 from tidelock.core.errors import TidelockError
 from tidelock.core.formatting import fields_of
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemIds
 from tidelock.dashboard import sections
 from tidelock.dashboard.sections import InstantRows, Section, SectionFeed
 from tidelock.hudi.properties import TableProperties, TableType, load_properties

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.config import unknown_keys
 from tidelock.core.errors import (
     AcquireTimeout,
@@ -21,8 +21,9 @@ from tidelock.core.errors import (
     StoreUnreachable,
     TidelockError,
 )
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.limits import REQUEST_TIMEOUT_MS
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.telemetry import Metrics
 from tidelock.lock import events as e
 from tidelock.lock.alerts import Alert, AlertKind, Alerts

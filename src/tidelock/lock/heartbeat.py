@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
+from tidelock.core.system import SystemClock
 from tidelock.core.threads import DaemonPool, start_thread
 from tidelock.lock.events import Result
 from tidelock.lock.lease import RenewalSchedule

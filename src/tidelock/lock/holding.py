@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import (
     HoldingLost,
     InvalidInput,
@@ -24,6 +24,7 @@ from tidelock.core.errors import (
     TidelockError,
     Unavailable,
 )
+from tidelock.core.system import SystemClock
 from tidelock.core.telemetry import Metrics
 from tidelock.core.threads import start_thread
 from tidelock.lock.events import Result

@@ -12,8 +12,9 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict, DataCorrupt, InvalidInput
+from tidelock.core.system import SystemClock
 from tidelock.execution.filegroup.merge import Merger
 from tidelock.execution.filegroup.read import BATCH_ROWS
 from tidelock.execution.local.read import LocalEngine, Scan

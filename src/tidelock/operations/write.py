@@ -20,8 +20,9 @@ from tidelock.core.errors import (
     Unavailable,
     Unsupported,
 )
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.outcome import Unknown
+from tidelock.core.system import SystemIds
 from tidelock.execution.engine import IsCancelled, PrepareRule, TaggedRows, TagRule, WriteEngine
 from tidelock.execution.filegroup.context import FileResult, WriteContext
 from tidelock.execution.filegroup.key_lookup import IndexKind

@@ -7,9 +7,9 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict, DataCorrupt, NotFound
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.file_groups import BaseFile, GroupId, LogFile
 from tidelock.hudi.partitions import list_files
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER, ActiveTimeline, load_timeline

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypedDict
 from urllib.parse import quote, urlencode
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import DataCorrupt, InvalidInput, TidelockError
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.storage import config
 from tidelock.storage.contract import Create, ObjectMeta, PutMode, PutReply, StoredObject, Upload
 from tidelock.storage.http import (

@@ -6,11 +6,11 @@ reading it back proves that this write landed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import TidelockError
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.outcome import Landed, NotLanded, Outcome, Unknown
 from tidelock.core.retry import Backoff
 from tidelock.storage.contract import Busy, Create, Match, ObjectStore, Refused, Unclear
@@ -22,10 +22,10 @@ _BACKOFF = Backoff(first_ms=50, max_ms=5_000)
 class ReadbackPolicy:
     """How often a write is retried while the store is busy or its answers are unclear."""
 
+    clock: Clock
+    ids: IdSource
     tries: int = 6
     backoff: Backoff = _BACKOFF
-    clock: Clock = field(default_factory=SystemClock)
-    ids: IdSource = field(default_factory=SystemIds)
 
     def wait(self, attempt: int, retry_after_ms: int | None) -> None:
         """Pause after failure number `attempt`, at least as long as the store requested."""

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import (
     InvalidInput,
     PermissionDenied,
@@ -29,9 +29,10 @@ from tidelock.core.errors import (
     TidelockError,
     Unsupported,
 )
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.limits import FLOCK_WAIT_MS, TEMP_AGE_MS
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.telemetry import PROCESS
 from tidelock.storage.contract import (
     Create,

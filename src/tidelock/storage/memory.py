@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemClock
 from tidelock.storage.contract import (
     Create,
     Match,

@@ -12,10 +12,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import StoreUnreachable, StoreUnsafe, TidelockError
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.threads import worker_pool
 from tidelock.storage.contract import (
     Busy,

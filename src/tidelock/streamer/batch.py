@@ -16,9 +16,10 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import InvalidInput, NotFound, OutcomeUnknown, Unavailable
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.telemetry import Metrics
 from tidelock.hudi.keys import KeyRule
 from tidelock.operations.read import snapshot_now

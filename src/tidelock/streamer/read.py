@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from tidelock.core.errors import InvalidInput
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.execution.spark.job import run_job
 from tidelock.execution.spark.read import quote_columns
 from tidelock.execution.spark.types import arrow_schema_of
@@ -205,7 +206,7 @@ class Quarantine:
         named = hashlib.sha256(f"{writer}\n{end}".encode() + body).hexdigest()[:20]
         key = f"{_folder(writer)}/{named}.jsonl"
         with closing(open_store(self.uri, self.settings)) as store:
-            put_content_addressed(store, key, body, ReadbackPolicy())
+            put_content_addressed(store, key, body, ReadbackPolicy(SystemClock(), SystemIds()))
         return {COUNT_KEY: str(len(bad)), FILE_KEY: f"{self.uri}/{key}"}
 
 

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from tidelock.core.clock import SystemClock
 from tidelock.core.config import ConfigKey
 from tidelock.core.errors import ConfigInvalid, DataCorrupt, NotFound, StoreUnreachable, Unavailable
 from tidelock.core.limits import REQUEST_TIMEOUT_MS
+from tidelock.core.system import SystemClock
 from tidelock.hudi.schema import arrow_schema, parse_schema
 from tidelock.lock.providers.json_api import JsonService
 from tidelock.streamer import config as c

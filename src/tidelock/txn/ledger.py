@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tidelock.core.clock import Clock, SystemClock
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.clock import Clock
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER
 from tidelock.hudi.timeline.history import HISTORY_FOLDER
 from tidelock.hudi.timeline.instant import InstantState

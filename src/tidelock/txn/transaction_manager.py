@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from tidelock.core.clock import Clock, Now, SystemClock
+from tidelock.core.clock import Clock, Now
 from tidelock.core.errors import Conflict, LockHeld, OutcomeUnknown, TidelockError
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.telemetry import PROCESS, span
 from tidelock.core.threads import DaemonPool
 from tidelock.hudi.file_groups import GroupId

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import DataCorrupt
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.file_groups import GroupId
 from tidelock.hudi.markers import read_markers
 from tidelock.hudi.timeline.active import TIMELINE_FOLDER

@@ -16,11 +16,12 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Final
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import AcquireTimeout, HoldingLost, OutcomeUnknown, TidelockError
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.limits import VALIDITY_S_MIN
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
 from tidelock.storage.contract import Create, Match, ObjectStore, Overwrite, PutMode

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from tidelock.core.clock import Clock
 from tidelock.core.errors import InvalidInput
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.workload.fleet import FleetRun
 from tidelock.workload.journal import FleetRecord, ProgramEvent
 from tidelock.workload.oracle import check_table

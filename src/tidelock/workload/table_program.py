@@ -20,8 +20,9 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict, NotFound, TidelockError
+from tidelock.core.system import SystemClock
 from tidelock.core.telemetry import PROCESS, Metrics, Snapshot, Timer
 from tidelock.services.runner import ServiceRun
 from tidelock.storage.telemetry import VERBS

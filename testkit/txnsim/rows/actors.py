@@ -20,7 +20,7 @@ from testkit.txnsim.rows.truth import ReadRecord, RowStore, RowTruth
 from testkit.txnsim.world import Process, World
 from testkit.txnsim.writer import BEAT_MS
 from tidelock.core.errors import Conflict, InvalidInput, NotFound, OutcomeUnknown, TidelockError
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.execution import service_tasks
 from tidelock.execution.local import read
 from tidelock.execution.local import write as local_write

@@ -21,7 +21,7 @@ from testkit.txnsim.rows.parameters import (
 from testkit.txnsim.rows.truth import RowStore, RowTruth
 from testkit.txnsim.world import Process, World
 from tidelock.core.clock import Now
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.execution.local.read import LocalEngine
 from tidelock.hudi.properties import KEY as PROPERTIES
 from tidelock.operations.read import snapshot_now

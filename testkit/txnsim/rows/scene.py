@@ -34,7 +34,7 @@ from testkit.txnsim.rows.truth import RowStore, RowTruth
 from testkit.txnsim.schedule import Outcome, errors_recorded, outcome_of, quiet
 from testkit.txnsim.services.scene import Stage, kept_entries
 from testkit.txnsim.world import Process
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.hudi.properties import create_properties
 from tidelock.operations.create import table_properties
 from tidelock.storage.conditional import ReadbackPolicy

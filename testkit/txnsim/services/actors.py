@@ -16,7 +16,7 @@ from testkit.txnsim.services.truth import Rows, Slice, State, Truth, slice_rows
 from testkit.txnsim.world import World
 from testkit.txnsim.writer import Writer, Written
 from tidelock.core.errors import NotFound, TidelockError, WriteConflict
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.execution.engine import WriteEngine
 from tidelock.hudi.file_groups import WriteToken, base_name, log_name
 from tidelock.hudi.markers import IoType, Marker, marker_folder

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tidelock.core.errors import InvalidInput
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.execution.engine import PrepareRule, TagRule
 from tidelock.execution.filegroup.context import FileKind, FileResult, WriteContext
 from tidelock.execution.filegroup.key_lookup import BucketRule, IndexKind

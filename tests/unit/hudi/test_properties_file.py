@@ -14,8 +14,8 @@ from tidelock.core.errors import (
     StoreUnreachable,
     Unavailable,
 )
-from tidelock.core.ids import SeededIds
 from tidelock.core.javaproperties import parse_properties, render_properties
+from tidelock.core.system import SeededIds
 from tidelock.hudi import properties as keys
 from tidelock.hudi.properties import (
     BACKUP_KEY,

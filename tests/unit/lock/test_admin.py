@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import Conflict, HoldingLost, InvalidInput, OutcomeUnknown
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.admin import Condition, Operator, inspect_counter, inspect_lock
 from tidelock.lock.client import Lock
 from tidelock.lock.events import LockLost
@@ -25,7 +25,7 @@ def _lock(store: MemoryStore) -> Lock:
 
 
 def _operator(store: MemoryStore) -> Operator:
-    return Operator(store, ReadbackPolicy(tries=2, clock=CLOCK))
+    return Operator(store, ReadbackPolicy(tries=2, clock=CLOCK, ids=SystemIds()))
 
 
 def test_old_holder_notices_at_its_next_renewal() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from tidelock.core import threads as runtime
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import HoldingLost, Unavailable
+from tidelock.core.system import SystemClock
 from tidelock.lock import heartbeat
 from tidelock.lock.client import Lock
 from tidelock.lock.events import RenewalUnknown, Renewed, Result

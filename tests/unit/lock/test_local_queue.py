@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.lock.client import Lock
 from tidelock.lock.lease import Lease
 from tidelock.lock.local_queue import LocalQueues

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import tidelock as tl
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.properties import METADATA_PARTITIONS, update_properties
 from tidelock.storage.conditional import ReadbackPolicy
 from tidelock.storage.local import LocalStore
@@ -75,7 +76,7 @@ def _order(name: str) -> tuple[bool, str]:
 
 def set_properties(base: Path, changes: Mapping[str, str | None]) -> None:
     """Change `hoodie.properties` as a Java writer does."""
-    update_properties(LocalStore(base), changes, policy=ReadbackPolicy())
+    update_properties(LocalStore(base), changes, policy=ReadbackPolicy(SystemClock(), SystemIds()))
 
 
 def with_metadata_table(base: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import tidelock as tl
 from tests.unit.operations.model import create_table, rows
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.hudi.timeline.instant import format_time
 from tidelock.operations import file_view
 from tidelock.storage.memory import MemoryStore

@@ -12,9 +12,10 @@ import pytest
 
 from tests.unit.storage.certificates import self_signed
 from tests.unit.storage.raw_server import OK, RawServer, raw_server
-from tidelock.core.clock import Now, SystemClock
+from tidelock.core.clock import Now
 from tidelock.core.errors import ConfigInvalid
 from tidelock.core.limits import CONNECTION_IDLE_MS_MAX
+from tidelock.core.system import SystemClock
 from tidelock.storage.http import Answer, HttpReply, HttpRequest, NoReply, NotSent, Transport
 
 SECRET = "sv=2022&sig=very%2Fsecret"

@@ -27,6 +27,7 @@ from tidelock.core.errors import (
 )
 from tidelock.core.limits import FLOCK_WAIT_MS, TEMP_AGE_MS
 from tidelock.core.outcome import Landed, Unknown
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.storage.conditional import ReadbackPolicy, put_and_verify
 from tidelock.storage.contract import Create, Match, Overwrite, PutMode, Refused, Unclear
 from tidelock.storage.local import LocalStore
@@ -417,7 +418,9 @@ def test_possibly_non_durable_name_is_not_read_back_as_landed(
     put(store, "a/other", b"x")
     with monkeypatch.context() as patch:
         failing_call(patch, "fsync", errno.EIO, when=is_folder)
-        outcome = put_and_verify(store, "a/object", b"mine", Create(), policy=ReadbackPolicy())
+        outcome = put_and_verify(
+            store, "a/object", b"mine", Create(), policy=ReadbackPolicy(SystemClock(), SystemIds())
+        )
     assert isinstance(outcome, Unknown)
     assert "a/object" in outcome.cause
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.doubles import ManualClock, ScriptedStore, answer, failing, landing
 from tidelock.core.errors import PermissionDenied, StoreUnreachable
-from tidelock.core.ids import SeededIds
 from tidelock.core.outcome import Landed, NotLanded, Unknown
+from tidelock.core.system import SeededIds
 from tidelock.storage.conditional import ReadbackPolicy, put_and_verify
 from tidelock.storage.contract import Busy, Create, Match, Overwrite, PutReply, Refused, Unclear
 from tidelock.storage.memory import MemoryStore

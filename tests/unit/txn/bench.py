@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tests.unit.doubles import ManualClock
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.hudi.file_groups import GroupId
 from tidelock.hudi.properties import TableType, create_properties, new_properties
 from tidelock.hudi.timeline.active import load_timeline

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.unit.txn.bench import draft
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.properties import create_properties, new_properties
 from tidelock.hudi.timeline.active import load_timeline
 from tidelock.hudi.timeline.instant import Action
@@ -27,7 +28,11 @@ PROCESSES = 3
 def table(root: Path) -> LocalStore:
     """Create a table."""
     store = LocalStore(root, fsync=False)
-    create_properties(store, new_properties("t", record_keys=["id"]), policy=ReadbackPolicy())
+    create_properties(
+        store,
+        new_properties("t", record_keys=["id"]),
+        policy=ReadbackPolicy(SystemClock(), SystemIds()),
+    )
     return store
 
 

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from tidelock.core.errors import Conflict, DataCorrupt, OutcomeUnknown
 from tidelock.core.outcome import Landed, NotLanded, Unknown
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.hudi.timeline.instant import Action
 from tidelock.storage.conditional import ReadbackPolicy, put_and_verify
 from tidelock.storage.contract import Create, Match, ObjectStore
@@ -269,7 +270,9 @@ class Archive:
     def _put(self, name: str, body: bytes, mode: Create | Match) -> str:
         """Write an object of the history and return its version."""
         key = f"{self._folder}/{name}"
-        match put_and_verify(self._store, key, body, mode, policy=ReadbackPolicy()):
+        match put_and_verify(
+            self._store, key, body, mode, policy=ReadbackPolicy(SystemClock(), SystemIds())
+        ):
             case Landed(version):
                 return version
             case Unknown(cause):

@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import (
     ConfigInvalid,
     DataCorrupt,
     Throttled,
     Unavailable,
 )
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.config import BASE_PATH, TABLE_NAME, WAIT_TIME_MS
 from tidelock.lock.providers import config
 from tidelock.lock.providers.backend import Backend, BackendUnclear, LeaseTerms

@@ -11,8 +11,9 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import StoreUnreachable
+from tidelock.core.system import SystemClock
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b
 from tidelock.lock.providers import config

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import (
     ConfigInvalid,
     PermissionDenied,
@@ -30,6 +30,7 @@ from tidelock.core.errors import (
     TidelockError,
     Unsupported,
 )
+from tidelock.core.system import SystemClock
 from tidelock.lock.config import BASE_PATH
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b

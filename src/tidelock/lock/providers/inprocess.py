@@ -11,7 +11,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
+from tidelock.core.system import SystemClock
 from tidelock.lock.config import BASE_PATH
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b

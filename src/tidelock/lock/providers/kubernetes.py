@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import ConfigInvalid, DataCorrupt
+from tidelock.core.system import SystemClock
 from tidelock.lock.providers import config
 from tidelock.lock.providers.backend import Backend, BackendUnclear, LeaseTerms
 from tidelock.lock.providers.json_api import JsonService, checked_origin, request_timeout_ms

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 
 from tidelock.core.clock import Clock, Now
 from tidelock.core.errors import TidelockError, Unavailable, Unsupported
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.limits import RELEASE_TRIES
 from tidelock.core.retry import Backoff
+from tidelock.core.system import SystemIds
 from tidelock.core.telemetry import Metrics
 from tidelock.lock import events as e
 from tidelock.lock.heartbeat import Renewals

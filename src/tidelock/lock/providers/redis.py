@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import (
     ConfigInvalid,
     PermissionDenied,
@@ -21,6 +20,7 @@ from tidelock.core.errors import (
     TidelockError,
     needs_extra,
 )
+from tidelock.core.system import SystemClock
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b
 from tidelock.lock.providers import config

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tidelock.core.errors import DataCorrupt, Throttled
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
 from tidelock.core.limits import RECORD_BYTES_MAX
 from tidelock.core.outcome import Landed
+from tidelock.core.system import SystemIds
 from tidelock.lock.config import BASE_PATH
 from tidelock.lock.providers import config
 from tidelock.lock.providers.backend import Backend, BackendUnclear

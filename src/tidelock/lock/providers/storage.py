@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import AcquireTimeout, Unavailable
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.core.telemetry import Metrics
 from tidelock.lock.admin import Condition, Operator, inspect_lock
 from tidelock.lock.client import Lock, lock
@@ -81,7 +81,9 @@ class StorageLockProvider:
         seen = inspect_lock(self.lock.store, self.lock.lease, self._clock)
         if seen.record is None or seen.record.expired:
             return False
-        Operator(self.lock.store, ReadbackPolicy(clock=self._clock)).force_release(seen)
+        Operator(self.lock.store, ReadbackPolicy(clock=self._clock, ids=SystemIds())).force_release(
+            seen
+        )
         return True
 
     def close(self) -> None:

@@ -11,9 +11,10 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict, TidelockError
 from tidelock.core.limits import GRACE_MS
+from tidelock.core.system import SystemClock
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b
 

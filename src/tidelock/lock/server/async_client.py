@@ -17,7 +17,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import (
     AcquireTimeout,
     HoldingLost,
@@ -27,7 +27,8 @@ from tidelock.core.errors import (
     TidelockError,
     Unavailable,
 )
-from tidelock.core.ids import IdSource, SystemIds
+from tidelock.core.ids import IdSource
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.lease import margin_of
 from tidelock.lock.server import grpc_messages
 from tidelock.lock.server.auth import TOKEN_HEADER

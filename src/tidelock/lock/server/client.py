@@ -16,8 +16,8 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
 
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import InvalidInput, PermissionDenied, TidelockError, Unavailable
+from tidelock.core.system import SystemClock
 from tidelock.core.threads import start_thread
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b

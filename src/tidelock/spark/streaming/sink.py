@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelock.core.clock import Clock, SystemClock
+from tidelock.core.clock import Clock
 from tidelock.core.errors import ConfigInvalid, OutcomeUnknown, Retry, TidelockError
+from tidelock.core.system import SystemClock
 from tidelock.execution.spark.frame_size import ExpectedSize, expect_size
 from tidelock.operations.config import OPERATION
 from tidelock.operations.report import WriteReport

@@ -9,6 +9,7 @@ from typing import Final
 
 from tidelock.core.errors import DataCorrupt, TidelockError, Unavailable
 from tidelock.core.outcome import Unknown
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.storage.conditional import ReadbackPolicy, put_and_verify
 from tidelock.storage.contract import Create, ObjectStore
 
@@ -27,7 +28,6 @@ class CheckpointFiles:
     """Content-addressed checkpoint files in the table's store."""
 
     store: Callable[[], ObjectStore]
-    readback: ReadbackPolicy = field(default_factory=ReadbackPolicy)
     _stored_names: list[str] = field(default_factory=list, init=False)
 
     def store_if_long(self, text: str) -> str:
@@ -35,7 +35,8 @@ class CheckpointFiles:
         if len(text) <= INLINE_CHARACTERS_MAX:
             return text
         key = f"{FOLDER}/{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-        put_content_addressed(self.store(), key, text.encode(), self.readback)
+        policy = ReadbackPolicy(SystemClock(), SystemIds())
+        put_content_addressed(self.store(), key, text.encode(), policy)
         return f"{_REFERENCE}{key}"
 
     def load(self, text: str) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tests.unit.doubles import ManualClock
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.lock.heartbeat import Renewable, Renewals
 from tidelock.lock.lease import RenewalSchedule
 from tidelock.lock.provider import Features, Holder

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.doubles import ManualClock
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.lock.server import messages as msg
 from tidelock.lock.server.entries import GrantEnded, JournalEntry, KeepAliveMode, LockGranted
 from tidelock.lock.server.state import LockState

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.doubles import ManualClock, ScriptedStore, answer, failing, landing
 from tidelock.core.errors import DataCorrupt, StoreUnreachable
-from tidelock.core.ids import SeededIds, SystemIds
+from tidelock.core.system import SeededIds, SystemIds
 from tidelock.lock.server import journal as journals
 from tidelock.lock.server.entries import (
     GrantEnded,

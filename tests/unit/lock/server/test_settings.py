@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.doubles import ManualClock
 from tidelock.core.errors import ConfigInvalid, PermissionDenied
-from tidelock.core.ids import SeededIds
+from tidelock.core.system import SeededIds
 from tidelock.core.telemetry import Metrics
 from tidelock.lock.server.auth import (
     DEFAULT_PERMISSIONS,

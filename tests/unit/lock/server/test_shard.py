@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.doubles import ScriptedStore, failing
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import AcquireTimeout, StoreUnreachable, TidelockError, Unavailable
-from tidelock.core.ids import SystemIds
+from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.server import shard as shards
 from tidelock.lock.server.backend_lock import BackendLock, LostListener
 from tidelock.lock.server.component import Component, LockRequest

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 from statistics import fmean, pstdev
 
-from tidelock.core.clock import SystemClock
+from tidelock.core.system import SystemClock
 from tidelock.lock.admin import inspect_lock
 from tidelock.lock.audit import is_enabled, set_enabled, validate
 from tidelock.lock.config import LockSettings

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tidelock.core.clock import SystemClock
 from tidelock.core.errors import InvalidInput, NotFound
+from tidelock.core.system import SystemClock
 from tidelock.services.pending import pending_services
 from tidelock.services.runner import Service, ServiceRun, clean, clustering, compaction
 from tidelock.spark.sql.procedures.procedure import (
