@@ -49,12 +49,15 @@ class DaemonPool:
         self._mutex = threading.Lock()
         self._workers = 0
         self._idle = 0
+        self._waiting = 0
 
     def submit(self, task: Callable[[], None]) -> None:
         """Run `task` in a thread as soon as one is free."""
-        self._tasks.put(task)
         with self._mutex:
-            if self._idle > 0 or self._workers >= self._workers_max:
+            self._tasks.put(task)
+            self._waiting += 1
+            # An idle thread takes one task: with more tasks, one of them would wait for another.
+            if self._idle >= self._waiting or self._workers >= self._workers_max:
                 return
             self._workers += 1
             number = self._workers
@@ -67,4 +70,5 @@ class DaemonPool:
             task = self._tasks.get()
             with self._mutex:
                 self._idle -= 1
+                self._waiting -= 1
             task()
