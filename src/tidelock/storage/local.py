@@ -236,15 +236,19 @@ class LocalUpload(AbstractContextManager["LocalUpload", None]):
         self._temp = temp
         self._publish = publish
         self._resources = ExitStack()
-        try:
-            opened = opened_folder(root, parts, create=True, fsync=fsync)
-            folder = self._resources.enter_context(opened)
-            assert folder is not None
-            self._folder = folder
-            self._file = os.open(temp, _NEW_FILE, 0o666, dir_fd=self._folder)
-        except OSError as error:
-            self._resources.close()
-            raise translated(error, subject) from error
+        for left in reversed(range(_FOLDER_TRIES)):
+            try:
+                opened = opened_folder(root, parts, create=True, fsync=fsync)
+                folder = self._resources.enter_context(opened)
+                assert folder is not None
+                self._folder = folder
+                self._file = os.open(temp, _NEW_FILE, 0o666, dir_fd=self._folder)
+                break
+            except OSError as error:
+                self._resources.close()
+                # Another process may remove the empty folder before the first file is in it.
+                if not left or not isinstance(error, FileNotFoundError):
+                    raise translated(error, subject) from error
         self._resources.callback(os.close, self._file)
         self._resources.callback(_try_unlink, self._folder, temp)
         self._path = str(root.joinpath(*parts, temp))
@@ -276,7 +280,9 @@ class LocalUpload(AbstractContextManager["LocalUpload", None]):
         self._resources.close()
 
 
-_FOLDER_TRIES = 8
+_FOLDER_TRIES = 100
+"""Each try fails only if another process removed the folder within it, so few are ever needed."""
+
 _TRANSIENT_DEPTH = 3
 """Folders at least this deep, such as the marker folders of a write, are removed when empty."""
 

@@ -585,6 +585,22 @@ def test_objects_are_created_in_a_folder_that_others_keep_removing(tmp_path: Pat
     assert list(store.list("")) == []
 
 
+def test_uploads_begin_in_a_folder_that_others_keep_removing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, fsync=False)
+
+    def come_and_go(number: int) -> None:
+        for attempt in range(200):
+            key = f"a/b/c/{number}-{attempt}"
+            with store.upload(key) as upload:
+                upload.write(b"x")
+                assert isinstance(upload.finish(), Landed)
+            store.delete(key)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(4)))
+    assert list(store.list("")) == []
+
+
 def test_non_durable_writes_are_not_synced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(root)
     store.put("first", b"1", Create())
