@@ -54,7 +54,7 @@ def hive(cache: ToolCache | None = None) -> Iterator[RunningServer]:
         command = [java, *small, *opened, *places, "-cp", f"{home}:{jars}/*", _MAIN]
         return Launch([*command, "-p", str(ports[0])], ready=lambda: answers_tcp(ports[0]))
 
-    process, ports = start("hive", plan, ports=1, deadline_s=120)
+    process, ports = start("hive", plan, ports=1)
     try:
         yield RunningServer("Hive metastore 2.3", f"thrift://{HOST}:{ports[0]}", process)
     finally:

@@ -71,7 +71,7 @@ def kafka(cache: ToolCache | None = None) -> Iterator[RunningServer]:
         ]
         return Launch(command, ready=lambda: _serves(home, ports[0]))
 
-    process, ports = start("kafka", plan, ports=2, deadline_s=120)
+    process, ports = start("kafka", plan, ports=2)
     try:
         yield RunningServer(f"Kafka {VERSION}", f"{HOST}:{ports[0]}", process)
     finally:

@@ -61,7 +61,7 @@ def install(cache: ToolCache) -> Path:
         work.mkdir()
         env = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
         (work / "go.mod").write_text(f"module build\n\ngo 1.24.0\n\nrequire {_MODULE} v{VERSION}\n")
-        listed = installer.run(
+        listed = installer.download(
             [go, "mod", "download", "-json", f"{_MODULE}@v{VERSION}"], cwd=work, env=env
         )
         own = re.search(r'"GoMod": "([^"]+)"', listed)
@@ -125,7 +125,7 @@ def kubernetes(cache: ToolCache | None = None) -> Iterator[KubernetesServer]:
             flags = [f"--{name}={value}" for name, value in options.items()]
             return Launch([binary, *flags], ready=lambda: _is_ready(home, ports[0], token))
 
-        process, ports = start("kubernetes", plan, ports=1, deadline_s=90)
+        process, ports = start("kubernetes", plan, ports=1)
         stack.callback(process.stop)
         yield KubernetesServer(
             f"kube-apiserver {VERSION}",
