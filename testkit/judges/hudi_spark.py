@@ -54,7 +54,7 @@ def spark_bundle(version: str = BUNDLES[0], cache: ToolCache | None = None) -> S
 
     def install(target: Path) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
-        installer.run([*pip, "--target", target, requirement])
+        installer.download([*pip, "--target", target, requirement])
 
     return SparkBundle(tools.tool("pyspark", SPARK, install), jar, version)
 

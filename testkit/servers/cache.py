@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from pathlib import Path
 from testkit.servers.unavailable import ServerUnavailable
 
 _OUTPUT_TAIL_CHARS = 1_500
+_DOWNLOAD_ATTEMPTS = 3
+_DOWNLOAD_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,24 @@ class Installer:
 
     name: str
     how_to_install: str
+
+    def download(
+        self,
+        command: Sequence[str | Path],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        deadline_s: float = 900.0,
+    ) -> str:
+        """Run a command that uses the network; repeat it if it fails, because registries do."""
+        for attempt in range(1, _DOWNLOAD_ATTEMPTS):
+            try:
+                return self.run(command, cwd=cwd, env=env, deadline_s=deadline_s)
+            except ServerUnavailable as error:
+                if isinstance(error.__cause__, FileNotFoundError | subprocess.TimeoutExpired):
+                    raise
+                time.sleep(attempt * _DOWNLOAD_PAUSE_S)
+        return self.run(command, cwd=cwd, env=env, deadline_s=deadline_s)
 
     def run(
         self,

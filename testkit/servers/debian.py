@@ -9,6 +9,8 @@ from pathlib import Path
 from testkit.servers.cache import Installer, ToolCache
 from testkit.servers.unavailable import ServerUnavailable
 
+_REPEAT = "-oAcquire::Retries=3"
+
 
 def unpacked_packages(
     cache: ToolCache, *, name: str, packages: Sequence[str], with_dependencies: bool
@@ -35,7 +37,7 @@ class _Apt:
     def __init__(self, installer: Installer, state: Path) -> None:
         self._installer = installer
         self._state = state
-        self._options: list[str] = []
+        self._options = [_REPEAT]
 
     def download(
         self, packages: Sequence[str], target: Path, *, with_dependencies: bool
@@ -64,10 +66,11 @@ class _Apt:
         for part in ("lists/partial", "archives/partial"):
             (self._state / part).mkdir(parents=True, exist_ok=True)
         self._options = [
+            _REPEAT,
             f"-oDir::State::Lists={self._state / 'lists'}",
             f"-oDir::Cache={self._state}",
             f"-oDir::Cache::Archives={self._state / 'archives'}",
             "-oDebug::NoLocking=1",
             "-oAPT::Sandbox::User=",
         ]
-        self._installer.run(["apt-get", *self._options, "update"])
+        self._installer.download(["apt-get", *self._options, "update"])

@@ -23,7 +23,7 @@ def go_program(
 
     def install(target: Path) -> None:
         go = toolchain(cache, installer, needs_go)
-        installer.run(
+        installer.download(
             [go, "install", f"{module}@{version}"],
             cwd=target,
             env={"GOBIN": str(target), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},

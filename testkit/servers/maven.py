@@ -55,7 +55,9 @@ def fetch_jars(
         (target / "pom.xml").write_text(pom)
         where = f"-DoutputDirectory={target / 'jars'}"
         flags: list[str | Path] = ["--quiet", "--batch-mode", "--file", target / "pom.xml"]
-        installer.run(["mvn", *flags, _COPY, where, "-DincludeScope=runtime"])
+        # Maven remembers for a day that a registry lacked an artifact; a repetition must ask again.
+        flags += ["--update-snapshots"]
+        installer.download(["mvn", *flags, _COPY, where, "-DincludeScope=runtime"])
 
     home = (cache or ToolCache.default()).tool("maven", key, install)
     return tuple(sorted((home / "jars").glob("*.jar")))

