@@ -21,6 +21,11 @@ class RawServer:
     received: list[bytes] = field(default_factory=list)
     connections: int = 0
     hung_up: threading.Event = field(default_factory=threading.Event)
+    heard: threading.Event = field(default_factory=threading.Event)
+
+    def wait_for_request(self) -> None:
+        """Wait until a request has been received."""
+        assert self.heard.wait(60)
 
     @property
     def origin(self) -> str:
@@ -46,7 +51,7 @@ def raw_server(
                 with client, suppress(OSError):
                     if tls is not None:
                         client = tls.wrap_socket(client, server_side=True)
-                    _converse(client, replies, server.received)
+                    _converse(client, replies, server)
                     client.close()
                 server.hung_up.set()
 
@@ -54,16 +59,17 @@ def raw_server(
         thread.start()
         yield server
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 
-def _converse(client: socket.socket, replies: list[bytes | None], heard: list[bytes]) -> None:
+def _converse(client: socket.socket, replies: list[bytes | None], server: RawServer) -> None:
     for reply in replies:
         request = _request(client)
         if not request:
             return
-        heard.append(request)
+        server.received.append(request)
+        server.heard.set()
         if reply is None:
             client.recv(1)
             return

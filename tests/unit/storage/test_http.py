@@ -19,6 +19,7 @@ from tidelock.core.system import SystemClock
 from tidelock.storage.http import Answer, HttpReply, HttpRequest, NoReply, NotSent, Transport
 
 SECRET = "sv=2022&sig=very%2Fsecret"
+PATIENCE_MS = 60_000
 
 
 @dataclass
@@ -49,19 +50,20 @@ def send(
     *,
     method: str = "GET",
     body: bytes | None = None,
-    timeout_ms: float = 5_000,
+    timeout_ms: float = PATIENCE_MS,
 ) -> Answer:
     request = HttpRequest(method, server.origin, "/bucket/key?a=b", {"x-test": "1"}, body)
     return transport.send(request, timeout_ms=timeout_ms)
 
 
 def once(
-    *connections: list[bytes | None], method: str = "GET", timeout_ms: float = 5_000
+    *connections: list[bytes | None], method: str = "GET", timeout_ms: float = PATIENCE_MS
 ) -> Answer:
     with raw_server(*connections) as server:
         transport = Transport(SystemClock())
         answer = send(server, transport, method=method, timeout_ms=timeout_ms)
         transport.close()
+        server.wait_for_request()  # the client may time out before the server reads
         assert len(server.received) == 1, "a request is sent once, whatever comes back"
     return answer
 
@@ -140,7 +142,7 @@ def test_silence_is_no_reply_after_the_timeout() -> None:
 def test_body_slower_than_the_timeout_is_no_reply() -> None:
     with raw_server([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", None]) as server:
         transport = Transport(StridingClock())
-        answer = send(server, transport)
+        answer = send(server, transport, timeout_ms=5_000)
         transport.close()
     assert answer == NoReply("the reply was incomplete at the deadline")
 
@@ -154,7 +156,7 @@ def test_closed_port_means_not_sent() -> None:
 
 def test_unresolvable_host_means_not_sent() -> None:
     request = HttpRequest("GET", "http://no-such-host.invalid", "/", {})
-    answer = Transport(SystemClock()).send(request, timeout_ms=5_000)
+    answer = Transport(SystemClock()).send(request, timeout_ms=PATIENCE_MS)
     assert isinstance(answer, NotSent)
 
 
@@ -190,7 +192,7 @@ def test_connection_closed_by_the_server_is_replaced() -> None:
     with raw_server([OK], [OK]) as server:
         transport = Transport(SystemClock())
         assert isinstance(send(server, transport), HttpReply)
-        assert server.hung_up.wait(5)
+        assert server.hung_up.wait(60)
         assert isinstance(send(server, transport), HttpReply)
         transport.close()
     assert server.connections == 2
@@ -219,6 +221,7 @@ def test_secret_query_is_sent_but_not_logged(
         transport = Transport(SystemClock(), secret_query=SECRET)
         answer = send(server, transport, timeout_ms=200)
         transport.close()
+        server.wait_for_request()
     assert server.received[0].startswith(f"GET /bucket/key?a=b&{SECRET} HTTP/1.1".encode())
     assert "secret" not in caplog.text
     assert "secret" not in repr(answer)
@@ -231,7 +234,7 @@ def test_environment_proxy_receives_the_full_url(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv("NO_PROXY", raising=False)
         transport = Transport(SystemClock())
         request = HttpRequest("GET", "http://store.invalid:9000", "/key", {"host": "store.invalid"})
-        assert isinstance(transport.send(request, timeout_ms=5_000), HttpReply)
+        assert isinstance(transport.send(request, timeout_ms=PATIENCE_MS), HttpReply)
         transport.close()
     assert server.received[0].startswith(b"GET http://store.invalid:9000/key HTTP/1.1\r\n")
 
@@ -249,7 +252,7 @@ def test_unreachable_proxy_means_not_sent(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     request = HttpRequest("GET", "http://store.invalid", "/", {})
-    assert isinstance(Transport(SystemClock()).send(request, timeout_ms=5_000), NotSent)
+    assert isinstance(Transport(SystemClock()).send(request, timeout_ms=PATIENCE_MS), NotSent)
 
 
 def test_connection_with_a_trusted_certificate_is_reused(tmp_path: Path) -> None:
