@@ -94,13 +94,21 @@ def find_strace(cache: ToolCache | None = None) -> Strace:
     if program is not None:
         strace = Strace(Path(program), {})
     else:
-        root = unpacked_packages(
-            cache or ToolCache.default(), name="strace", packages=["strace"], with_dependencies=True
-        )
+        root = _unpacked(cache or ToolCache.default())
         libraries = sorted({str(path.parent) for path in root.glob("usr/lib/**/*.so*")})
         strace = Strace(root / "usr/bin/strace", {"LD_LIBRARY_PATH": ":".join(libraries)})
     _try(strace)
     return strace
+
+
+def install(cache: ToolCache) -> None:
+    """Download the package before the tests run, where the system has no strace."""
+    if shutil.which("strace") is None:
+        _unpacked(cache)
+
+
+def _unpacked(cache: ToolCache) -> Path:
+    return unpacked_packages(cache, name="strace", packages=["strace"], with_dependencies=True)
 
 
 def allow_tracing() -> None:

@@ -27,10 +27,7 @@ _PROGRAM = Path(__file__).parent / "HudiConfigs.java"
 
 def settings_of_hudi(cache: ToolCache | None = None) -> list[str]:
     """Return the lines. Raises: `ServerUnavailable` without Java, Maven, PySpark or Hudi's jar."""
-    tools = cache or ToolCache.default()
-    (bundle,) = fetch_jars([_BUNDLE], tools)
-    (scala,) = fetch_jars([_SCALA], tools)
-    classes = compiled("hudi-configs", (bundle,), (_PROGRAM,), tools)
+    classes, scala, bundle = install_configs(cache or ToolCache.default())
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
         raise ServerUnavailable(
@@ -40,6 +37,13 @@ def settings_of_hudi(cache: ToolCache | None = None) -> list[str]:
     command = ["java", "-Xmx512m", "-cp", ":".join(map(str, path)), "HudiConfigs", str(bundle)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
+
+
+def install_configs(cache: ToolCache) -> tuple[Path, Path, Path]:
+    """Return the compiled program, Scala's library and Hudi's bundle; install what is missing."""
+    (bundle,) = fetch_jars([_BUNDLE], cache)
+    (scala,) = fetch_jars([_SCALA], cache)
+    return compiled("hudi-configs", (bundle,), (_PROGRAM,), cache), scala, bundle
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testkit.servers.cache import Installer, ToolCache
-from testkit.servers.maven import Coordinates, fetch_jars
+from testkit.servers.maven import Coordinates, fetch_jars, installed_jars
 from testkit.servers.unavailable import ServerUnavailable
 
 VERSION = "1.2.1"
@@ -61,19 +61,22 @@ def hudi(cache: ToolCache | None = None) -> Hudi:
     Raises: `ServerUnavailable` without Java or Maven, or if an artifact cannot be downloaded.
     """
     tools = cache or ToolCache.default()
+    complete = (*_PROVIDER, *_CLIENT)
+    # An artifact that was not found is not looked up again by each process that needs the lock.
+    if installed_jars(_PROVIDER, tools) and not installed_jars(complete, tools):
+        return _with_own_client(tools)
     try:
-        jars = fetch_jars((*_PROVIDER, *_CLIENT), tools)
+        jars = fetch_jars(complete, tools)
     except ServerUnavailable:
-        jars = fetch_jars(_PROVIDER, tools)
-        classes = compiled("hudi-writer", jars, (_PROGRAM, _STAND_IN), tools)
-        return Hudi((classes, *jars), f"our S3 client (hudi-aws {VERSION} was not found)")
+        return _with_own_client(tools)
     classes = compiled("hudi-writer", jars, (_PROGRAM,), tools)
     return Hudi((classes, *jars), "Hudi's S3 client")
 
 
-def install(cache: ToolCache) -> None:
-    """Download and compile before the tests run."""
-    hudi(cache)
+def _with_own_client(tools: ToolCache) -> Hudi:
+    jars = fetch_jars(_PROVIDER, tools)
+    classes = compiled("hudi-writer", jars, (_PROGRAM, _STAND_IN), tools)
+    return Hudi((classes, *jars), f"our S3 client (hudi-aws {VERSION} was not found)")
 
 
 def compiled(

@@ -1,4 +1,4 @@
-"""Install the servers before the tests run: `python -m testkit.servers [name ...]`.
+"""Install servers and tools before the tests run: `python -m testkit.servers [name ...]`.
 
 An installation within a test would count against its timeout. The exit status is 0 even if a server
 is not available: the tests that need it report that.
@@ -28,9 +28,13 @@ NAMES = (
     "minio",
     "kafka",
     "chromium",
+    "strace",
+    "hudi",
 )
 ON_REQUEST = ("kubernetes",)
 """Servers that are not installed by default, because that takes too long."""
+_ELSEWHERE = {"hudi": "testkit.java.install", "strace": "testkit.crash.strace"}
+"""The modules of tools that are no servers."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -50,7 +54,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def _install(name: str, cache: ToolCache) -> str:
-    module = import_module(f"testkit.servers.{name}")
+    module = import_module(_ELSEWHERE.get(name, f"testkit.servers.{name}"))
     install = cast("Callable[[ToolCache], object]", module.install)
     try:
         install(cache)
