@@ -89,10 +89,17 @@ def test_page_shows_all_activity(client: Client, busy_table: Scene) -> None:
 
 
 def test_client_that_is_up_to_date_receives_no_update(client: Client) -> None:
-    _, first = client.facts("GET", "/api/tables/0")
-    known = f"/api/tables/0?boot={first['boot']}&after={first['version']}"
-    time.sleep(watching.REFRESH_EVERY_MS / 1000)  # the server caches for this long
-    assert client.facts("GET", known) == (304, None)
+    first: dict[str, Any] = {}
+
+    def nothing_changed() -> bool:
+        first.update(client.facts("GET", "/api/tables/0")[1])
+        known = f"/api/tables/0?boot={first['boot']}&after={first['version']}"
+        time.sleep(watching.REFRESH_EVERY_MS / 1000)  # the server caches for this long
+        return bool(client.facts("GET", known) == (304, None))
+
+    # In between, the scene's writer may beat and its lock may be renewed, and a slow machine may
+    # still be loading older entries.
+    eventually(nothing_changed)
     _, again = client.facts("GET", f"/api/tables/0?boot=another&after={first['version']}")
     assert again["full"]
 
@@ -113,12 +120,12 @@ def test_writer_waiting_for_the_lock_is_shown_until_it_acquires_it(watch: TableW
         taker = Thread(target=take)
         with tl.lock(watch.store.uri):
             taker.start()
-            eventually(lambda: bool(shown()), within_s=30)
+            eventually(lambda: bool(shown()))
             (found,) = shown()
             assert (found["owner"], found["pid"]) == (waiting.owner, os.getpid())
             assert page(watch)["lock"]["waiters"] == 1
-        taker.join(30)
-        eventually(lambda: not shown(), within_s=30)
+        taker.join(120)
+        eventually(lambda: not shown())
         assert page(watch)["lock"]["condition"] == "free"
 
 
