@@ -74,7 +74,7 @@ class Client:
         target = urlsplit(self.url)
         sent = {"Cookie": self.cookie, **self.headers, **headers}
         data = None if body is None else json.dumps(body)
-        with closing(HTTPConnection(target.hostname or "", target.port, timeout=20)) as connection:
+        with closing(HTTPConnection(target.hostname or "", target.port, timeout=120)) as connection:
             connection.request(method, path, data, {k: v for k, v in sent.items() if v})
             answer = connection.getresponse()
             return HttpAnswer(answer.status, answer.headers, answer.read())

@@ -57,7 +57,7 @@ def start(*args: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", CODE, *args], **given)
 
 
-def end(process: subprocess.Popen[str], *, within_s: float = 60) -> Ended:
+def end(process: subprocess.Popen[str], *, within_s: float = 120) -> Ended:
     """Wait for a subprocess to exit."""
     try:
         out, err = process.communicate(timeout=within_s)
@@ -69,7 +69,7 @@ def end(process: subprocess.Popen[str], *, within_s: float = 60) -> Ended:
     return Ended(process.returncode, out or "", err or "")
 
 
-def eventually(condition: Callable[[], bool], *, within_s: float = 60) -> None:
+def eventually(condition: Callable[[], bool], *, within_s: float = 120) -> None:
     """Wait until a condition is true."""
     until = time.monotonic() + within_s
     while not condition():

@@ -58,7 +58,7 @@ def test_streamer_gets_one_file_per_batch_and_stops_after_the_last(
     inbox = Inbox(tmp_path, TERMS, "east")
     with _like_a_streamer(_STREAMER, tmp_path) as streamer:
         noted = list(follow(streamer, inbox, lambda: inbox.written >= 5))
-        assert streamer.wait(60) == 0
+        assert streamer.wait(120) == 0
     assert [each.facts["step"] for each in noted] == list(range(inbox.written))
     assert {each.name for each in noted} == {"streamer:east"}
     assert inbox.written == 5
