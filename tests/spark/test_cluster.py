@@ -21,7 +21,7 @@ import tidelock as tl
 from tidelock.cli.main import app
 
 SPARK = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
-PATIENCE_S = 120
+PATIENCE_S = 240
 
 JOB = """
 import json, os, sys
@@ -129,6 +129,10 @@ def submitted(cluster: str, executors: Path, job: Path, *args: str) -> dict[str,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
+        # The job begins once both executors are there, so that neither runs all of its tasks.
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         "spark.pyspark.python": str(executors),
         "spark.pyspark.driver.python": sys.executable,
     }
