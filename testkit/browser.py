@@ -24,7 +24,7 @@ from testkit.servers.cache import ToolCache
 from testkit.servers.chromium import PROGRAM, install
 from testkit.servers.unavailable import ServerUnavailable
 
-_RESPONSE_TIMEOUT_S = 30.0
+_RESPONSE_TIMEOUT_S = 120.0
 _POLL_S = 0.05
 _FLAGS = (
     "--remote-debugging-pipe",
@@ -73,7 +73,7 @@ class Page:
             raise PageError(f"{script}: {description}")
         return found["result"].get("value")
 
-    def until(self, script: str, *, within_s: float = 15.0) -> Any:
+    def until(self, script: str, *, within_s: float = 90.0) -> Any:
         """Wait until an expression is true, and return its value."""
         end = time.monotonic() + within_s
         while not (value := self._run_or_none(script)):
@@ -231,10 +231,10 @@ class _Browser:
         for pipe in (self.send, self.receive):
             os.close(pipe)
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
+            self.process.wait(60)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, 9)
-        self.process.wait(5)
+        self.process.wait(60)
 
     def _next(self, end: float, method: str) -> dict[str, Any]:
         while b"\0" not in self.unread:

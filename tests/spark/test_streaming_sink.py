@@ -75,7 +75,7 @@ def ran(
     if "checkpointLocation" not in (options or {}):
         writer = writer.option("checkpointLocation", f"{uri}-checkpoint")
     query = writer.trigger(availableNow=True).start(str(uri))
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     return query
 
 
@@ -211,7 +211,7 @@ def test_streams_of_other_formats_are_unchanged(
     inbox.put(A, C)
     writer = inbox.stream(session).writeStream.format("parquet").partitionBy("day")
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
-    assert writer.start(str(tmp_path / "out")).awaitTermination(60)
+    assert writer.start(str(tmp_path / "out")).awaitTermination(240)
     assert sorted(p.name for p in (tmp_path / "out").glob("day=*")) == ["day=d1", "day=d2"]
 
 
