@@ -20,7 +20,7 @@ from tidelock.lock.state import Standing
 from tidelock.storage.contract import PutMode, PutReply
 from tidelock.storage.memory import MemoryStore
 
-LEASE = Lease(validity_ms=10_000, renew_ms=1_000)
+LEASE = Lease(validity_ms=60_000, renew_ms=1_000)
 QUICK = Lease(validity_ms=600, renew_ms=60)
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class GatedStore(MemoryStore):
 
     def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
         self.arrived.set()
-        self.gate.wait(20)
+        self.gate.wait(60)
         return super().put(key, body, mode)
 
     def is_free(self) -> bool:
@@ -47,13 +47,13 @@ class GatedStore(MemoryStore):
 
 def run(scenario: Callable[[], Awaitable[T]]) -> T:
     async def bounded() -> T:
-        return await asyncio.wait_for(scenario(), 30)
+        return await asyncio.wait_for(scenario(), 120)
 
     return asyncio.run(bounded())
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(2_000):
+    for _ in range(12_000):
         if holds():
             return
         await asyncio.sleep(0.005)
@@ -64,7 +64,7 @@ def test_acquire_check_and_release_without_blocking() -> None:
     async def scenario() -> None:
         store = GatedStore()
         lock = AsyncLock(store, LEASE, probe=False)
-        token = await lock.acquire(1)
+        token = await lock.acquire(60)
         assert lock.check() == lock.token == token
         other = AsyncLock(store, LEASE, probe=False)
         assert not await other.try_acquire()
@@ -95,7 +95,7 @@ def test_event_loop_continues_while_a_request_is_stalled() -> None:
         store = GatedStore()
         store.gate.clear()
         lock = AsyncLock(store, LEASE, probe=False)
-        task = asyncio.create_task(lock.acquire(5))
+        task = asyncio.create_task(lock.acquire(60))
         ticks = 0
         while not store.arrived.is_set() or ticks < 20:
             await asyncio.sleep(0.001)
@@ -112,12 +112,12 @@ def test_cancelled_acquire_leaves_no_ghost_after_close() -> None:
     async def scenario() -> None:
         store = GatedStore()
         warm = AsyncLock(store, LEASE, probe=False)
-        await warm.acquire(1)
+        await warm.acquire(60)
         await warm.close()
         store.arrived.clear()
         store.gate.clear()
         lock = AsyncLock(store, LEASE, probe=False)
-        task = asyncio.create_task(lock.acquire(5))
+        task = asyncio.create_task(lock.acquire(60))
         await until(store.arrived.is_set)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -137,16 +137,16 @@ def test_cancelled_wait_for_another_task_leaves_the_lock_usable() -> None:
         store = GatedStore()
         store.gate.clear()
         lock = AsyncLock(store, LEASE, probe=False)
-        first = asyncio.create_task(lock.acquire(10))
+        first = asyncio.create_task(lock.acquire(60))
         await until(store.arrived.is_set)
-        second = asyncio.create_task(lock.acquire(10))
+        second = asyncio.create_task(lock.acquire(60))
         await asyncio.sleep(0.05)  # let the second task start to wait
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
         store.gate.set()
         token = await first
-        assert await lock.acquire(1) == token
+        assert await lock.acquire(60) == token
         await lock.release()
         await lock.close()
 
@@ -157,9 +157,9 @@ def test_more_waiting_tasks_than_threads_do_not_block_the_holder() -> None:
     async def scenario() -> None:
         store = GatedStore()
         holder = AsyncLock(store, LEASE, probe=False)
-        await holder.acquire(1)
+        await holder.acquire(60)
         lock = AsyncLock(store, LEASE, probe=False)
-        tasks = [asyncio.create_task(lock.acquire(10)) for _ in range(100)]
+        tasks = [asyncio.create_task(lock.acquire(60)) for _ in range(100)]
         await asyncio.sleep(0.1)  # let all tasks start to wait
         await holder.release()
         assert len(set(await asyncio.gather(*tasks))) == 1
@@ -188,7 +188,7 @@ def test_closed_lock_reports_it() -> None:
         lock = AsyncLock(GatedStore(), LEASE, probe=False)
         await lock.close()
         with pytest.raises(InvalidInput, match="closed"):
-            await lock.acquire(1)
+            await lock.acquire(60)
 
     run(scenario)
 
@@ -197,7 +197,7 @@ def test_close_ends_the_wait_of_another_task() -> None:
     async def scenario() -> None:
         store = GatedStore()
         holder = AsyncLock(store, LEASE, probe=False)
-        await holder.acquire(1)
+        await holder.acquire(60)
         waiter = AsyncLock(store, LEASE, probe=False)
         waiting = asyncio.create_task(waiter.acquire(60))
         await asyncio.sleep(0.05)  # let the task start to wait

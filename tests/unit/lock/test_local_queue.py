@@ -57,13 +57,15 @@ def test_different_locks_do_not_wait_for_each_other() -> None:
 def test_one_of_many_waiting_threads_polls_the_store() -> None:
     requests: list[str] = []
     store = MemoryStore(observe=lambda verb: requests.append(threading.current_thread().name))
-    lease = Lease(validity_ms=10_000, renew_ms=1_000)
+    lease = Lease(validity_ms=60_000, renew_ms=1_000)
     holder = Lock(store, lease, probe=False)
     holder.acquire()
-    waiters = [
-        threading.Thread(target=Lock(store, lease, probe=False).acquire, name=f"waiter-{number}")
-        for number in range(4)
-    ]
+
+    def wait() -> None:
+        with Lock(store, lease, probe=False):
+            pass
+
+    waiters = [threading.Thread(target=wait, name=f"waiter-{number}") for number in range(4)]
     requests.clear()
     for waiter in waiters:
         waiter.start()
@@ -72,6 +74,9 @@ def test_one_of_many_waiting_threads_polls_the_store() -> None:
     # L12: an owner acquires again although another thread is first in the queue.
     assert holder.acquire() == holder.token
     holder.release()
+    for waiter in waiters:
+        waiter.join(60)
+    assert not any(waiter.is_alive() for waiter in waiters)
 
 
 def test_forked_child_starts_with_empty_queues() -> None:

@@ -47,7 +47,7 @@ async def started(
 
 def run(scenario: Callable[[ScriptedStore], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await scenario(ScriptedStore(MemoryStore()))
 
     asyncio.run(bounded())
@@ -99,7 +99,7 @@ def test_replies_are_sent_after_their_entry_is_durable() -> None:
             backend = threading.Event()
 
             def slow(through: Callable[[], PutReply]) -> PutReply:
-                backend.wait(10)
+                backend.wait(60)
                 return through()
 
             store.puts.append(slow)
@@ -131,7 +131,7 @@ def test_grant_of_a_disconnected_caller_is_released() -> None:
             backend = threading.Event()
 
             def slow(through: Callable[[], PutReply]) -> PutReply:
-                backend.wait(10)
+                backend.wait(60)
                 return through()
 
             store.puts.append(slow)
@@ -201,7 +201,7 @@ def test_idle_instance_notices_its_replacement_and_ends_its_streams() -> None:
         first.shard.listen(handle, notices.put_nowait)
         await first.stream(options(mode=KeepAliveMode.STREAM, ttl_ms=2_000), handle, immediate=True)
         async with started(store):
-            assert "taken over" in await asyncio.wait_for(notices.get(), 5)
+            assert "taken over" in await asyncio.wait_for(notices.get(), 60)
         await first.shard.stop()
 
     run(scenario)
@@ -214,12 +214,12 @@ def test_stream_is_notified_before_another_instance_can_expire_its_lock() -> Non
             handle = component.shard.handle()
             component.shard.listen(handle, notices.put_nowait)
             await component.stream(
-                options(mode=KeepAliveMode.STREAM, ttl_ms=1_000), handle, immediate=True
+                options(mode=KeepAliveMode.STREAM, ttl_ms=5_000), handle, immediate=True
             )
             began = asyncio.get_running_loop().time()
             store.gets.extend([StoreUnreachable("away")] * 1_000)
-            assert "cannot reach its store" in await asyncio.wait_for(notices.get(), 5)
-            assert asyncio.get_running_loop().time() - began < 3
+            assert "cannot reach its store" in await asyncio.wait_for(notices.get(), 60)
+            assert asyncio.get_running_loop().time() - began < 15
             store.gets.clear()
 
     run(scenario)
