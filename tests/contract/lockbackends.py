@@ -28,8 +28,7 @@ from tidelock.lock.record import LockRecord, encode
 from tidelock.lock.record_store import LOCK_KEY
 from tidelock.storage.contract import Overwrite, Unclear
 
-LEASE = Lease(validity_ms=1_000, renew_ms=100)
-TERMS = LeaseTerms(1_000, 100)
+RENEW_MS = 100
 POLLING = PollingPolicy(between_ms=100, between_max_ms=200, retries=100)
 
 
@@ -77,14 +76,15 @@ class Backend:
         return self.opened[-1]
 
 
-def storage_backend(location: StoreLocation) -> Backend:
+def storage_backend(location: StoreLocation, lease_ms: int) -> Backend:
     """Return RFC-91's storage lock at a store location."""
+    lease = Lease(validity_ms=lease_ms, renew_ms=RENEW_MS)
     outside = location.open()
     scripted: list[ScriptedStore] = []
 
     def open_storage() -> LockProvider:
         scripted.append(ScriptedStore(location.open()))
-        return StorageLockProvider.over(Lock(scripted[-1], LEASE, probe=False))
+        return StorageLockProvider.over(Lock(scripted[-1], lease, probe=False))
 
     def steal() -> None:
         record = LockRecord(expired=False, valid_until_epoch_ms=2**42, owner="another owner")
@@ -95,13 +95,13 @@ def storage_backend(location: StoreLocation) -> Backend:
 
     return Backend(
         open=open_storage,
-        free_after_ms=LEASE.validity_ms + LEASE.drift_ms + LEASE.grace_ms,
+        free_after_ms=lease.validity_ms + lease.drift_ms + lease.grace_ms,
         steal=steal,
         drop_reply=drop_reply,
     )
 
 
-def state_backend(location: StoreLocation) -> Backend:
+def state_backend(location: StoreLocation, lease_ms: int) -> Backend:
     """Return a versioned value in the objects of a store."""
     outside = StateRegister(ObjectStateStore(location.open()), "contract", SystemIds())
     scripted: list[ScriptedStore] = []
@@ -109,7 +109,8 @@ def state_backend(location: StoreLocation) -> Backend:
     def open_state() -> LockProvider:
         scripted.append(ScriptedStore(location.open()))
         register = StateRegister(ObjectStateStore(scripted[-1]), "contract", SystemIds())
-        return LeasedProvider(VersionedBackend(register, TERMS), polling=POLLING)
+        terms = LeaseTerms(lease_ms, RENEW_MS)
+        return LeasedProvider(VersionedBackend(register, terms), polling=POLLING)
 
     def steal() -> None:
         for _ in range(20):
@@ -124,20 +125,22 @@ def state_backend(location: StoreLocation) -> Backend:
         scripted[-1].puts.append(landing(Unclear("the reply was lost")))
 
     # A late client has to watch the value for a whole lease plus the grace period.
-    return Backend(open=open_state, free_after_ms=1_700, steal=steal, drop_reply=drop_reply)
+    free_after_ms = lease_ms + 700
+    return Backend(open=open_state, free_after_ms=free_after_ms, steal=steal, drop_reply=drop_reply)
 
 
-def filesystem_backend(folder: Path) -> Backend:
-    """Return a lock file in a folder."""
+def filesystem_backend(folder: Path, lease_ms: int) -> Backend:
+    """Return a lock file in a folder, which is renewed ten times in its lease."""
+    expire_ms = min(lease_ms, 20_000)
 
     def open_file() -> LockProvider:
-        return LeasedProvider(FileSystemBackend(folder, expire_ms=1_000), polling=POLLING)
+        return LeasedProvider(FileSystemBackend(folder, expire_ms=expire_ms), polling=POLLING)
 
     def steal() -> None:
         (folder / "lock").unlink()
         (folder / "lock").write_text('{"lockCreateTime" : "2026-11-15 10:00:00.000"}')
 
-    return Backend(open=open_file, free_after_ms=1_000, steal=steal)
+    return Backend(open=open_file, free_after_ms=expire_ms, steal=steal)
 
 
 def inprocess_backend() -> Backend:
@@ -156,23 +159,26 @@ def inprocess_backend() -> Backend:
     )
 
 
-Make = Callable[[pytest.FixtureRequest], Backend]
+Make = Callable[[pytest.FixtureRequest, int], Backend]
+"""Makes a backend whose locks expire after so many milliseconds without a renewal."""
 
 BACKENDS: Mapping[str, Make] = {
-    "storage-memory": lambda request: storage_backend(memory_location()),
-    "storage-local": lambda request: storage_backend(
-        local_location(request.getfixturevalue("tmp_path"))
+    "storage-memory": lambda request, lease_ms: storage_backend(memory_location(), lease_ms),
+    "storage-local": lambda request, lease_ms: storage_backend(
+        local_location(request.getfixturevalue("tmp_path")), lease_ms
     ),
-    "storage-s3-seaweedfs": lambda request: storage_backend(
-        s3_location(request.getfixturevalue("seaweedfs_server"))
+    "storage-s3-seaweedfs": lambda request, lease_ms: storage_backend(
+        s3_location(request.getfixturevalue("seaweedfs_server")), lease_ms
     ),
-    "statestore-local": lambda request: state_backend(
-        local_location(request.getfixturevalue("tmp_path"))
+    "statestore-local": lambda request, lease_ms: state_backend(
+        local_location(request.getfixturevalue("tmp_path")), lease_ms
     ),
-    "statestore-s3-seaweedfs": lambda request: state_backend(
-        s3_location(request.getfixturevalue("seaweedfs_server"))
+    "statestore-s3-seaweedfs": lambda request, lease_ms: state_backend(
+        s3_location(request.getfixturevalue("seaweedfs_server")), lease_ms
     ),
-    "filesystem": lambda request: filesystem_backend(request.getfixturevalue("tmp_path")),
-    "inprocess": lambda request: inprocess_backend(),
+    "filesystem": lambda request, lease_ms: filesystem_backend(
+        request.getfixturevalue("tmp_path"), lease_ms
+    ),
+    "inprocess": lambda request, lease_ms: inprocess_backend(),
 }
 """Backends without a server; `lockservers.SERVED` has the others."""

@@ -13,10 +13,11 @@ import pytest
 from testkit.lockserver import HOST, ServiceProcess
 from testkit.proxy import TcpProxy
 from testkit.servers import KubernetesServer, RunningServer, S3Server
-from tests.contract.lockbackends import POLLING, TERMS, Backend
+from tests.contract.lockbackends import POLLING, RENEW_MS, Backend
 from tests.contract.stores import BUCKET, s3_settings
 from tests.integration.lock_service import Http
 from tidelock.lock.provider import LockProvider
+from tidelock.lock.providers.backend import LeaseTerms
 from tidelock.lock.providers.leased import LeasedProvider
 from tidelock.lock.server.client import ServiceAddress, ServiceBackend
 
@@ -122,7 +123,7 @@ COMPONENTS: Mapping[str, Make] = {
 }
 
 
-def service_backend(request: pytest.FixtureRequest) -> Backend:
+def service_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return a lock of a lock service, through its client."""
     service: ServiceProcess = request.getfixturevalue("lock_service")
     proxy = TcpProxy(HOST, service.http_port)
@@ -133,7 +134,7 @@ def service_backend(request: pytest.FixtureRequest) -> Backend:
 
     def open_client() -> LockProvider:
         address = ServiceAddress(f"http://{HOST}:{proxy.port}")
-        backend = ServiceBackend(address, resource, TERMS)
+        backend = ServiceBackend(address, resource, LeaseTerms(lease_ms, RENEW_MS))
         return LeasedProvider(backend, polling=POLLING)
 
     def steal() -> None:
@@ -141,7 +142,11 @@ def service_backend(request: pytest.FixtureRequest) -> Backend:
         assert outside.lock(resource, immediate=True, owner="another owner").status == 200
 
     return Backend(
-        open=open_client, free_after_ms=1_000, steal=steal, proxy=proxy, grant_marker=b'"immediate"'
+        open=open_client,
+        free_after_ms=lease_ms,
+        steal=steal,
+        proxy=proxy,
+        grant_marker=b'"immediate"',
     )
 
 

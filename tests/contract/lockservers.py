@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from testkit.proxy import TcpProxy
 from testkit.servers import KubernetesServer, RunningServer
 from testkit.servers.hive import TXN_TIMEOUT_S
 from testkit.servers.lease_api import LeaseApi, lease_api
-from tests.contract.lockbackends import POLLING, TERMS, Backend
+from tests.contract.lockbackends import POLLING, RENEW_MS, Backend, Make
 from tests.contract.lockcomponents import service_backend
 from tidelock.core.system import SystemClock, SystemIds
 from tidelock.lock.provider import LockProvider
@@ -34,6 +34,8 @@ from tidelock.lock.providers.zookeeper import ZookeeperBackend
 
 ETCD_TTL_MS_MIN = 2_000
 """etcd grants no shorter lease: it must outlive the election of a leader."""
+ZOOKEEPER_SESSION_MS_MAX = 10_000
+"""ZooKeeper grants no session longer than 20 ticks."""
 
 
 def dynamo_settings(endpoint: str) -> dict[str, object]:
@@ -52,7 +54,7 @@ def _proxied(request: pytest.FixtureRequest, server: RunningServer) -> TcpProxy:
     return proxy
 
 
-def redis_backend(request: pytest.FixtureRequest) -> Backend:
+def redis_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return a Redis key."""
     import redis
 
@@ -67,30 +69,30 @@ def redis_backend(request: pytest.FixtureRequest) -> Backend:
 
     def open_redis() -> LockProvider:
         url = f"redis://127.0.0.1:{proxy.port}/0"
-        return LeasedProvider(RedisBackend(url, key, TERMS), polling=POLLING)
+        terms = LeaseTerms(lease_ms, RENEW_MS)
+        return LeasedProvider(RedisBackend(url, key, terms), polling=POLLING)
 
     return Backend(
         open=open_redis,
-        free_after_ms=1_000,
+        free_after_ms=lease_ms,
         steal=steal,
         proxy=proxy,
         grant_marker=b"'INCR'",
     )
 
 
-def etcd_backend(request: pytest.FixtureRequest) -> Backend:
+def etcd_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return an etcd lock name."""
     server: RunningServer = request.getfixturevalue("etcd_server")
     proxy = _proxied(request, server)
     name = f"contract/{uuid.uuid4().hex}"
-    outside = JsonService(server.endpoint, clock=SystemClock(), timeout_ms=5_000)
+    ttl_ms = max(lease_ms, ETCD_TTL_MS_MIN)
+    outside = JsonService(server.endpoint, clock=SystemClock(), timeout_ms=60_000)
     request.addfinalizer(outside.close)
     start, end = (base64.b64encode(f"{name}{byte}".encode()).decode() for byte in "/0")
 
     def open_etcd() -> LockProvider:
-        backend = EtcdBackend(
-            f"http://127.0.0.1:{proxy.port}", name, LeaseTerms(ETCD_TTL_MS_MIN, 150)
-        )
+        backend = EtcdBackend(f"http://127.0.0.1:{proxy.port}", name, LeaseTerms(ttl_ms, 150))
         return LeasedProvider(backend, polling=POLLING)
 
     def steal() -> None:
@@ -106,27 +108,28 @@ def etcd_backend(request: pytest.FixtureRequest) -> Backend:
 
     return Backend(
         open=open_etcd,
-        free_after_ms=ETCD_TTL_MS_MIN + 1_000,
+        free_after_ms=ttl_ms + 1_000,
         steal=steal,
         proxy=proxy,
         grant_marker=b"request_put",
     )
 
 
-def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
+def zookeeper_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return a ZooKeeper path."""
     from kazoo.client import KazooClient
 
     server: RunningServer = request.getfixturevalue("zookeeper_server")
     proxy = _proxied(request, server)
     path = f"/contract/{uuid.uuid4().hex}"
+    session_ms = min(lease_ms, ZOOKEEPER_SESSION_MS_MAX)
 
     def open_zookeeper() -> LockProvider:
         backend = ZookeeperBackend(
             f"127.0.0.1:{proxy.port}",
             path,
-            session_ms=1_500,
-            connect_ms=2_000,
+            session_ms=session_ms,
+            connect_ms=session_ms,
             application="contract",
         )
         return LeasedProvider(backend, polling=POLLING)
@@ -143,15 +146,16 @@ def zookeeper_backend(request: pytest.FixtureRequest) -> Backend:
     return Backend(
         open=open_zookeeper,
         # The server checks for expired sessions once per tick of half a second.
-        free_after_ms=1_500 + 1_000,
+        free_after_ms=session_ms + 1_000,
         steal=steal,
         proxy=proxy,
         grant_marker=b"-lock-",
     )
 
 
-def hive_backend(request: pytest.FixtureRequest) -> Backend:
-    """Return a metastore table; it need not exist."""
+def hive_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
+    """Return a metastore table; it need not exist. Its lease is a setting of the server."""
+    del lease_ms
     server: RunningServer = request.getfixturevalue("hive_server")
     proxy = _proxied(request, server)
     table = f"t{uuid.uuid4().hex}"
@@ -177,7 +181,7 @@ def hive_backend(request: pytest.FixtureRequest) -> Backend:
     )
 
 
-def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
+def dynamodb_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return a DynamoDB item."""
     server: RunningServer = request.getfixturevalue("dynamodb_server")
     proxy = _proxied(request, server)
@@ -189,7 +193,8 @@ def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
 
     def open_dynamodb() -> LockProvider:
         behind = register(f"http://127.0.0.1:{proxy.port}")
-        return LeasedProvider(VersionedBackend(behind, TERMS), polling=POLLING)
+        terms = LeaseTerms(lease_ms, RENEW_MS)
+        return LeasedProvider(VersionedBackend(behind, terms), polling=POLLING)
 
     def steal() -> None:
         outside = register(server.endpoint)
@@ -199,7 +204,7 @@ def dynamodb_backend(request: pytest.FixtureRequest) -> Backend:
     return Backend(
         open=open_dynamodb,
         # A late client has to watch the item for a whole lease.
-        free_after_ms=1_000 + 500 + 200,
+        free_after_ms=lease_ms + 500 + 200,
         steal=steal,
         proxy=proxy,
         grant_marker=b".PutItem",
@@ -217,6 +222,7 @@ def _overwrite(register: Any, entry: RecordEntry) -> None:
 
 def _lease_backend(
     origin: str,
+    lease_ms: int,
     *,
     proxy: TcpProxy | None = None,
     ca_file: str | None = None,
@@ -233,7 +239,8 @@ def _lease_backend(
         at = origin
         if proxy is not None:
             at = f"{origin.partition('://')[0]}://127.0.0.1:{proxy.port}"
-        return LeasedProvider(VersionedBackend(register(at), TERMS), polling=POLLING)
+        terms = LeaseTerms(lease_ms, RENEW_MS)
+        return LeasedProvider(VersionedBackend(register(at), terms), polling=POLLING)
 
     def steal() -> None:
         outside = register(origin)
@@ -242,7 +249,7 @@ def _lease_backend(
 
     return Backend(
         open=open_lease,
-        free_after_ms=1_000 + 500 + 200,
+        free_after_ms=lease_ms + 500 + 200,
         steal=steal,
         proxy=proxy,
         # TLS hides the requests from the proxy; it can only cut connections.
@@ -251,28 +258,32 @@ def _lease_backend(
     )
 
 
-def kubernetes_backend(request: pytest.FixtureRequest) -> Backend:
+def kubernetes_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return a Lease of a real API server."""
     server: KubernetesServer = request.getfixturevalue("kubernetes_server")
     port = int(server.endpoint.rpartition(":")[2])
     proxy = TcpProxy("127.0.0.1", port)
     request.addfinalizer(proxy.stop)
     return _lease_backend(
-        server.endpoint, proxy=proxy, ca_file=str(server.ca_file), token_file=server.token_file
+        server.endpoint,
+        lease_ms,
+        proxy=proxy,
+        ca_file=str(server.ca_file),
+        token_file=server.token_file,
     )
 
 
-def lease_api_backend(request: pytest.FixtureRequest) -> Backend:
+def lease_api_backend(request: pytest.FixtureRequest, lease_ms: int) -> Backend:
     """Return a Lease of the fake API server."""
     context = lease_api()
     server: LeaseApi = context.__enter__()
     request.addfinalizer(lambda: context.__exit__(None, None, None))
     proxy = TcpProxy("127.0.0.1", server.server_address[1])
     request.addfinalizer(proxy.stop)
-    return _lease_backend(server.endpoint, proxy=proxy)
+    return _lease_backend(server.endpoint, lease_ms, proxy=proxy)
 
 
-SERVED: Mapping[str, Callable[[pytest.FixtureRequest], Backend]] = {
+SERVED: Mapping[str, Make] = {
     "redis": redis_backend,
     "etcd": etcd_backend,
     "zookeeper": zookeeper_backend,

@@ -21,7 +21,10 @@ from tidelock.lock.state import Standing
 
 SLACK_MS = 30_000
 """Tolerance for a busy machine beyond what a backend promises."""
-
+PATIENT_LEASE_MS = 60_000
+"""A machine that does not run this process for a while must not let a lock expire."""
+BRIEF_LEASE_MS = 2_000
+"""For tests that wait for the end of a lease."""
 
 EVERY = {**BACKENDS, **SERVED}
 warmed: set[str] = set()
@@ -44,10 +47,23 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.servers] if "s3" in name else []
 
 
-@pytest.fixture(params=[pytest.param(name, marks=marks_of(name)) for name in sorted(EVERY)])
+NAMES = [pytest.param(name, marks=marks_of(name)) for name in sorted(EVERY)]
+
+
+@pytest.fixture(params=NAMES)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Return a resource that no other test uses."""
-    made = EVERY[request.param](request)
+    yield from prepared(request, PATIENT_LEASE_MS)
+
+
+@pytest.fixture(params=NAMES)
+def expiring(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Return a resource that no other test uses, whose leases end soon."""
+    yield from prepared(request, BRIEF_LEASE_MS)
+
+
+def prepared(request: pytest.FixtureRequest, lease_ms: int) -> Iterator[Backend]:
+    made = EVERY[request.param](request, lease_ms)
     if request.param in SERVED and request.param not in warmed:
         warm_up(made)
         warmed.add(request.param)
@@ -105,7 +121,7 @@ def test_waiter_acquires_the_lock_after_release(backend: Backend) -> None:
     got: list[bool] = []
 
     def wait() -> None:
-        got.append(waiter.try_lock(20_000))
+        got.append(waiter.try_lock(60_000))
         waiter.unlock()
 
     thread = threading.Thread(target=wait)
@@ -113,7 +129,7 @@ def test_waiter_acquires_the_lock_after_release(backend: Backend) -> None:
     time.sleep(0.1)  # time for a grant that must not come
     assert not got
     holder.unlock()
-    thread.join(30)
+    thread.join(60)
     assert got == [True]
 
 
@@ -127,10 +143,10 @@ def test_reacquire_keeps_the_holding(backend: Backend) -> None:
     assert backend.provider().try_lock(SLACK_MS)
 
 
-def test_holding_is_renewed_beyond_its_lease(backend: Backend) -> None:
-    holder, other = backend.provider(), backend.provider()
+def test_holding_is_renewed_beyond_its_lease(expiring: Backend) -> None:
+    holder, other = expiring.provider(), expiring.provider()
     assert holder.try_lock(0)
-    until = time.monotonic() + backend.free_after_ms / 1000 + 0.5
+    until = time.monotonic() + expiring.free_after_ms / 1000 + 0.5
     while time.monotonic() < until:
         assert state_of(holder) in (Standing.HELD, Standing.UNSURE)
         assert not other.try_lock(0)
@@ -163,12 +179,12 @@ def test_release_by_non_owner_changes_nothing(backend: Backend) -> None:
     assert not third.try_lock(0)
 
 
-def test_death_of_the_owning_thread_frees_the_lock_in_time(backend: Backend) -> None:
-    holder, other = backend.provider(), backend.provider()
+def test_death_of_the_owning_thread_frees_the_lock_in_time(expiring: Backend) -> None:
+    holder, other = expiring.provider(), expiring.provider()
     owner = threading.Thread(target=holder.try_lock, args=(0,))
     owner.start()
     owner.join()
-    assert other.try_lock(backend.free_after_ms + SLACK_MS)
+    assert other.try_lock(expiring.free_after_ms + SLACK_MS)
     assert state_of(holder) is not Standing.HELD
 
 
@@ -207,31 +223,31 @@ def test_holder_can_be_read(backend: Backend) -> None:
     assert other.holder() is None
 
 
-def test_grant_with_a_lost_reply_is_reported_correctly_and_does_not_leak(backend: Backend) -> None:
-    first = backend.provider()
+def test_grant_with_a_lost_reply_is_reported_correctly_and_does_not_leak(expiring: Backend) -> None:
+    first = expiring.provider()
     assert first.try_lock(0)
     first.unlock()
-    provider = backend.provider()
-    if not backend.can_drop_reply:
+    provider = expiring.provider()
+    if not expiring.can_drop_reply:
         pytest.skip("replies of this backend cannot be dropped")
-    backend.drop()
+    expiring.drop()
     # L5: the attempt may end either way, but its result must be true.
     got = provider.try_lock(0)
     assert (state_of(provider) is Standing.HELD) == got
     if got:
         provider.unlock()
-    assert backend.provider().try_lock(SLACK_MS)
-    if backend.proxy is not None:
-        assert backend.proxy.lost == 1
+    assert expiring.provider().try_lock(SLACK_MS)
+    if expiring.proxy is not None:
+        assert expiring.proxy.lost == 1
 
 
-def test_holding_survives_a_broken_connection(backend: Backend) -> None:
-    if backend.proxy is None:
+def test_holding_survives_a_broken_connection(expiring: Backend) -> None:
+    if expiring.proxy is None:
         pytest.skip("this backend has no connection")
-    holder, other = backend.provider(), backend.provider()
+    holder, other = expiring.provider(), expiring.provider()
     assert holder.try_lock(0)
-    backend.proxy.cut()
-    until = time.monotonic() + backend.free_after_ms / 1000 + 0.3
+    expiring.proxy.cut()
+    until = time.monotonic() + expiring.free_after_ms / 1000 + 0.3
     while time.monotonic() < until:
         assert state_of(holder) in (Standing.HELD, Standing.UNSURE)
         time.sleep(0.05)
@@ -241,20 +257,20 @@ def test_holding_survives_a_broken_connection(backend: Backend) -> None:
     assert other.try_lock(SLACK_MS)
 
 
-def test_unreachable_server_ends_the_holding_and_grants_nothing(backend: Backend) -> None:
-    if backend.proxy is None:
+def test_unreachable_server_ends_the_holding_and_grants_nothing(expiring: Backend) -> None:
+    if expiring.proxy is None:
         pytest.skip("this backend has no connection")
-    holder, other = backend.provider(), backend.provider()
+    holder, other = expiring.provider(), expiring.provider()
     notices: list[str] = []
     assert holder.try_lock(0)
     holder.on_lost(notices.append)
-    backend.proxy.shut()
+    expiring.proxy.shut()
     # L3: lost by its own clock, before the server would grant the lock to anyone else.
-    assert eventually(lambda: state_of(holder) is Standing.LOST, within_ms=backend.free_after_ms)
+    assert eventually(lambda: state_of(holder) is Standing.LOST, within_ms=expiring.free_after_ms)
     assert eventually(lambda: len(notices) == 1)
     assert not other.try_lock(100)
-    backend.proxy.open()
-    assert other.try_lock(backend.free_after_ms + SLACK_MS)
+    expiring.proxy.open()
+    assert other.try_lock(expiring.free_after_ms + SLACK_MS)
     assert state_of(other) is Standing.HELD
 
 
