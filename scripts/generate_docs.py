@@ -7,9 +7,9 @@ the lock machine, the conflict rules and the commands.
 from __future__ import annotations
 
 import argparse
-import inspect
 import logging
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -89,13 +89,14 @@ def _exit_codes() -> str:
 
 
 def _section(path: str, command: Any) -> str:
-    title, _, rest = inspect.cleandoc(command.callback.__doc__).partition("\n")
+    # A backspace marks a block that the help does not wrap.
+    title, _, rest = command.help.replace("\b\n", "").partition("\n")
     arguments = [_usage(param) for param in command.params if _is_argument(param)]
     usage = " ".join([f"tidelock {path} [OPTIONS]", *arguments])
     lines = [f"\n## {path}\n\n{title}\n\n```\n{usage}\n```\n"]
     for block in rest.strip("\n").split("\n\n"):
         fenced = block.startswith("    ")
-        text = inspect.cleandoc(block)
+        text = textwrap.dedent(block)
         lines.append(f"\n```\n{text}\n```\n" if fenced else f"\n{_escaped(text)}\n")
     lines.append("\n| argument or option | |\n|---|---|\n")
     lines += [_row(param) for param in command.params if not getattr(param, "hidden", False)]
@@ -252,7 +253,8 @@ name is an error that suggests the most similar key.
 Every key of Hudi 1.2 is known. Keys in the first tables are honoured. Some others
 [have no effect](#hudi-keys-without-effect): they are logged once per process. The rest are
 [refused](#hudi-keys-that-are-refused) before anything is written, because the feature is not
-supported. Hudi's default value, and a value that disables the feature, are never refused.
+supported. Hudi's default value, and a value that disables the feature, are never refused. A name
+that ends with `*` stands for every key that begins with the rest.
 """
 
 _REFUSED = """

@@ -59,7 +59,7 @@ _GROUPS = {
     "timeline": "Show timelines.",
     "ledger": "Show and verify the ledger of tables.",
 }
-_COMMANDS: dict[str, Callable[..., None]] = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "lock demo": demo.lock_demo,
     "lock acquire": lock.acquire,
     "lock run": lock_run.run,
@@ -104,7 +104,7 @@ def _program() -> typer.Typer:
     groups = {name: typer.Typer(help=about, **_SETTINGS) for name, about in _GROUPS.items()}
     for name, group in groups.items():
         program.add_typer(group, name=name)
-    for path, command in _COMMANDS.items():
+    for path, command in COMMANDS.items():
         group_name, _, name = path.rpartition(" ")
         groups.get(group_name, program).command(name)(expanded(command))
     return program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -301,7 +302,16 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         command(**values)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__doc__ = _help_text(command.__doc__ or "")
     return run
+
+
+def _help_text(doc: str) -> str:
+    """Return a docstring as help: indented blocks are marked with a backspace.
+
+    The mark is click's: it does not wrap the lines of such a block.
+    """
+    return re.sub(r"\n\n(?=    )", "\n\n\b\n", inspect.cleandoc(doc))
 
 
 def _parameters(group: type) -> Iterator[inspect.Parameter]:

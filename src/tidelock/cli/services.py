@@ -86,7 +86,8 @@ PLANNED_SERVICES: Final = {
 
     Exit status: 0 on success, 4 if the plans were left to other processes or lost to a writer.
 
-        tidelock log-compact s3://lake/orders run -O hoodie.log.compaction.blocks.threshold=10
+        tidelock log-compact s3://lake/orders run \\
+            -O hoodie.log.compaction.blocks.threshold=10
     """,
     ),
     "cluster": ServiceCommand(
@@ -506,7 +507,7 @@ def savepoint(
 
     Exit status: 0 on success, 4 if the state cannot be protected.
 
-        tidelock savepoint s3://lake/orders create --comment "before the migration"
+        tidelock savepoint s3://lake/orders create --comment "before migration"
     """
     from tidelock.services.savepoint import Savepoints
 
@@ -545,7 +546,8 @@ def ttl(
 
     Exit status: 0 on success, 4 if every attempt conflicted with a concurrent write.
 
-        tidelock ttl s3://lake/events run -O hoodie.partition.ttl.strategy.days.retain=90
+        tidelock ttl s3://lake/events run \\
+            -O hoodie.partition.ttl.strategy.days.retain=90
     """
     from tidelock.services.ttl import TTL_DAYS, PartitionTtl, ttl_rule
 

@@ -192,7 +192,8 @@ def streamer(*, given: StreamerOptions) -> None:
     and any number of streamers may write one table. SIGTERM and Ctrl-C end the streamer after the
     current batch.
 
-        tidelock streamer --source-class JsonDFSSource --target-base-path s3://lake/orders \\
+        tidelock streamer --source-class JsonDFSSource \\
+            --target-base-path s3://lake/orders \\
             --hoodie-conf hoodie.streamer.source.dfs.root=s3://landing/orders \\
             --hoodie-conf hoodie.datasource.write.recordkey.field=id
     """

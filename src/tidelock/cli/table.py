@@ -223,7 +223,7 @@ def show(
 
     Rows are in file order, not sorted. With --json each row is an object.
 
-        tidelock table show s3://lake/orders --columns id,amount --as-of 2025-07-13T01:05:36Z
+        tidelock table show s3://lake/orders --as-of 2025-07-13T01:05:36Z
     """
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     # One slice at a time: usually the first slice has enough rows.
@@ -438,7 +438,8 @@ def create(uri: options.TableUri, *, given: CreateOptions) -> None:
 
     Fails if the table exists.
 
-        tidelock table create s3://lake/orders --columns "id long, ts timestamp, day date" \\
+        tidelock table create s3://lake/orders \\
+            --columns "id long, ts timestamp, day date" \\
             --key id --ordering ts --partition-by day --type mor
     """
     # Arrow takes longer to load than most lock commands take to run, so it loads here.
