@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.program import Program
 
 
@@ -32,13 +34,51 @@ def test_refused_key_is_explained_with_accepted_values(tidelock: Program) -> Non
 def test_ignored_key_is_explained_by_its_family(tidelock: Program) -> None:
     shown = tidelock("config", "hoodie.metrics.on", "--json").facts
     assert (shown["key"], shown["support"]) == ("hoodie.metrics.*", "ignored")
+    assert shown["covers"] == "every key that begins with hoodie.metrics. is ignored"
+    assert shown["similar"] == []
+
+
+def test_misspelt_key_of_a_family_is_shown_with_the_key_that_is_meant(tidelock: Program) -> None:
+    shown = tidelock("config", "hoodie.metadata.enabel", "--json").facts
+    assert shown["key"] == "hoodie.metadata.*"
+    assert shown["similar"] == ["hoodie.metadata.enable"]
+
+
+def test_switch_of_the_metadata_table_has_an_entry_of_its_own(tidelock: Program) -> None:
+    shown = tidelock("config", "hoodie.metadata.enable", "--json").facts
+    assert (shown["key"], shown["support"]) == ("hoodie.metadata.enable", "ignored")
+    assert "refuse a table that has one" in shown["reason"]
+    assert "tidelock.metadata.table.policy=disable" in shown["instead"]
+    assert "covers" not in shown
 
 
 def test_unknown_key_is_an_error_with_close_matches(tidelock: Program) -> None:
     ended = tidelock("config", "hoodie.index.typ")
     assert ended.code == 2
     assert "unknown option hoodie.index.typ" in ended.err
-    assert "did you mean hoodie.index.type" in ended.err
+    assert "did you mean hoodie.index.type?" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("hoodie.datasource.write.recordky.field", "hoodie.datasource.write.recordkey.field"),
+        ("hoodie.metadta.enable", "hoodie.metadata.enable"),
+        ("hoodie.upsert.shufle.parallelism", "hoodie.upsert.shuffle.parallelism"),
+        ("HOODIE.INDEX.TYPE", "hoodie.index.type"),
+        ("HOODIE.BASE.FILE.FORMAT", "hoodie.base.file.format"),
+    ],
+)
+def test_one_key_is_suggested_for_a_typo(tidelock: Program, key: str, meant: str) -> None:
+    ended = tidelock("config", key)
+    assert ended.code == 2
+    assert f"did you mean {meant}?" in ended.err
+
+
+def test_nothing_is_suggested_for_a_name_that_resembles_no_key(tidelock: Program) -> None:
+    ended = tidelock("config", "hoodie.bogus")
+    assert ended.code == 2
+    assert "did you mean" not in ended.err
 
 
 def test_sections_and_their_keys_are_listed(tidelock: Program) -> None:

@@ -43,7 +43,7 @@ def config(
     key: Annotated[
         str | None,
         typer.Argument(
-            metavar="[KEY]", help="A key or an old name of one; without it, sections are listed."
+            metavar="KEY", help="A key or an old name of one; without it, sections are listed."
         ),
     ] = None,
     *,
@@ -75,8 +75,11 @@ def config(
 def _explain(output: Output, name: str) -> None:
     found = catalogue.find(name)
     if found is None:
-        raise catalogue.unknown_key(name, catalogue.near_misses(name, cutoff=0.6))
+        raise catalogue.unknown_key(name, catalogue.corrections(name))
     shown = key_facts(found)
+    if isinstance(found, HudiKey) and found.prefix:
+        shown["covers"] = f"every key that begins with {found.prefix} is {found.support}"
+        shown["similar"] = catalogue.corrections(name)
     rows = [
         (label, _text(value))
         for label, value in shown.items()

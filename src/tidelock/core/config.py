@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from tidelock.core import unsupported_keys
 from tidelock.core.errors import ConfigInvalid
@@ -276,9 +276,31 @@ def support(name: str) -> KeySupport | None:
     return None if found is None else found.support
 
 
+def known_names() -> frozenset[str]:
+    """Return the names of all declared keys with their aliases, and those of other Hudi keys."""
+    return declared_names() | unsupported_keys.hudi_names()
+
+
 def near_misses(name: str, *, count: int = 3, cutoff: float = 0.75) -> list[str]:
     """Return the declared names that are most similar to `name`, best match first."""
     return difflib.get_close_matches(name, _catalogue, n=count, cutoff=cutoff)
+
+
+_MISSPELT: Final = 0.85
+"""The least similarity of a misspelt name; names of different keys differ by more."""
+_EQUALLY_NEAR: Final = 0.03
+
+
+def corrections(name: str) -> list[str]:
+    """Return the known names that `name` may be a misspelling of, best match first.
+
+    Case is ignored. There is more than one only if they are about as similar as the best one.
+    """
+    by_lower = {each.lower(): each for each in sorted(known_names())}
+    found = difflib.get_close_matches(name.lower(), by_lower, cutoff=_MISSPELT)
+    nearness = {each: difflib.SequenceMatcher(None, each, name.lower()).ratio() for each in found}
+    best = max(nearness.values(), default=0.0)
+    return [by_lower[each] for each in found if nearness[each] > best - _EQUALLY_NEAR]
 
 
 def unknown_key(name: str, near: Iterable[str]) -> ConfigInvalid:

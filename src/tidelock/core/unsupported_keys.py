@@ -41,6 +41,11 @@ class HudiKey:
     allowed_prefix: str = ""
     same_as: tuple[str, ...] = ()
 
+    @property
+    def prefix(self) -> str:
+        """The beginning of the keys of a family; "" for a single key."""
+        return self.key.removesuffix("*") if self.key.endswith("*") else ""
+
     def allows(self, value: object, settings: Mapping[str, object]) -> bool:
         """Return whether a value of this refused key has no effect and is accepted."""
         text = str(value).strip()
@@ -59,8 +64,11 @@ class HudiKey:
 
 
 def find(name: str) -> HudiKey | None:
-    """Return the entry of a Hudi key, or of its family; None if it has none."""
-    found = _KEYS.get(name.lower())
+    """Return the entry of a Hudi key, or of its family; None if it has none.
+
+    Keys are case sensitive, as in Hudi.
+    """
+    found = _KEYS.get(name)
     if found is None:
         found = next((key for prefix, key in _FAMILIES.items() if name.startswith(prefix)), None)
     return found
@@ -69,6 +77,11 @@ def find(name: str) -> HudiKey | None:
 def hudi_keys() -> list[HudiKey]:
     """Return every ignored and refused key and family, by name."""
     return sorted((*_KEYS.values(), *_FAMILIES.values()), key=lambda key: key.key)
+
+
+def hudi_names() -> frozenset[str]:
+    """Return the name of every ignored and refused key; families are not included."""
+    return frozenset(_KEYS)
 
 
 def _refused(
@@ -84,6 +97,7 @@ def _refused(
 
 
 _STREAMERS: Final = ("hoodie.streamer.", "hoodie.deltastreamer.")
+_OF_TABLE: Final = "it is read from the properties of the table; as an option it has no effect"
 _NOT_SYNCED: Final = "tables are not synced to a catalog: register the path of the table there"
 _IGNORED_FAMILIES: Final = {
     "hoodie.metrics.": "metrics are exported by `tidelock metrics`, not by Hudi's reporters",
@@ -99,6 +113,7 @@ _IGNORED_FAMILIES: Final = {
     "hoodie.metadata.": "Hudi's metadata table is not written",
     "_hoodie.metadata.": "Hudi's metadata table is not written",
     "hoodie.hfile.": "Hudi's metadata table is not written",
+    "hoodie.record.merge.property.": _OF_TABLE,
     "hoodie.embed.timeline.": "there is no timeline server",
     "hoodie.filesystem.": "there is no timeline server, and requests are retried in any case",
     "hoodie.markers.": "there is no timeline server",
@@ -216,6 +231,10 @@ _TABLE_PROPERTIES: Final = """
     hoodie.timeline.layout.version
     hoodie.write.auto.upgrade
     hoodie.write.complex.keygen.validation.enable
+"""
+_MERGE_PROPERTIES: Final = """
+    hoodie.payload.delete.field
+    hoodie.payload.delete.marker
 """
 _FILES: Final = """
     _hoodie.record.size.estimator.max.commits
@@ -431,6 +450,7 @@ _IGNORED: Final[Mapping[str, str]] = {
             "the schema comes with the rows, and every write checks it against that of the table",
         ),
         (_TABLE_PROPERTIES, "it is maintained by the table"),
+        (_MERGE_PROPERTIES, _OF_TABLE),
         (_FILES, "it tunes how Hudi looks up keys and lays out files; the rows are the same"),
         (_SERVICES, "it tunes the internals of Hudi's table services"),
         (_READS, "it tunes how Hudi's readers plan; the rows are the same"),
@@ -440,6 +460,14 @@ _IGNORED: Final[Mapping[str, str]] = {
     )
     for name in names.split()
 }
+
+_METADATA_TABLE: Final = HudiKey(
+    "hoodie.metadata.enable",
+    KeySupport.IGNORED,
+    "Hudi's metadata table is not written, and writes and services refuse a table that has one;"
+    " Java writers of the same table must set it to false, or they create the metadata table",
+    "set tidelock.metadata.table.policy=disable to remove the metadata table of a table",
+)
 
 _KEY_INDEX: Final = _refused(
     "keys are not looked up in Hudi's record index, which is not written",
@@ -507,10 +535,10 @@ _STREAMER_REFUSED: Final = {
     "schemaprovider.registry.schemaconverter": _refused(
         "Java classes cannot be run", "register an Avro schema"
     ),
-    "schemaprovider.registry.baseurl": _REGISTRY_URL,
-    "schemaprovider.registry.urlsuffix": _REGISTRY_URL,
-    "schemaprovider.registry.sourceurlsuffix": _REGISTRY_URL,
-    "schemaprovider.registry.targeturlsuffix": _REGISTRY_URL,
+    "schemaprovider.registry.baseUrl": _REGISTRY_URL,
+    "schemaprovider.registry.urlSuffix": _REGISTRY_URL,
+    "schemaprovider.registry.sourceUrlSuffix": _REGISTRY_URL,
+    "schemaprovider.registry.targetUrlSuffix": _REGISTRY_URL,
 }
 
 _REFUSED: Final[Mapping[str, HudiKey]] = {
@@ -643,8 +671,9 @@ _REFUSED: Final[Mapping[str, HudiKey]] = {
 }
 
 _KEYS: Final[Mapping[str, HudiKey]] = {
-    **{name.lower(): HudiKey(name, KeySupport.IGNORED, why) for name, why in _IGNORED.items()},
-    **{name.lower(): replace(refusal, key=name) for name, refusal in _REFUSED.items()},
+    **{name: HudiKey(name, KeySupport.IGNORED, why) for name, why in _IGNORED.items()},
+    **{name: replace(refusal, key=name) for name, refusal in _REFUSED.items()},
+    _METADATA_TABLE.key: _METADATA_TABLE,
 }
 _FAMILIES: Final[Mapping[str, HudiKey]] = {
     **{

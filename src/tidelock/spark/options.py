@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from tidelock.core.config import ConfigSection, comma_list, declared_names
+from tidelock.core.config import ConfigSection, comma_list, known_names
 from tidelock.core.errors import ConfigInvalid
 from tidelock.operations.config import check_options
 
@@ -85,8 +85,8 @@ TXN_VERSION = ConfigSection.WRITES.declare(
 
 
 def canonical_options(options: Mapping[str, str]) -> dict[str, object]:
-    """Return options with the declared case of their keys; Spark lowercases them."""
-    known = {name.lower(): name for name in declared_names()}
+    """Return options with the case of their keys as in the catalogue; Spark lowercases them."""
+    known = {name.lower(): name for name in known_names()}
     return {known.get(name.lower(), name): value for name, value in options.items()}
 
 

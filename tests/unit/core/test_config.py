@@ -15,9 +15,11 @@ from tidelock.core.config import (
     boolean,
     choice,
     comma_list,
+    corrections,
     declared_keys,
     declared_names,
     find,
+    known_names,
     support,
 )
 from tidelock.core.errors import ConfigInvalid
@@ -109,6 +111,33 @@ def test_name_is_honoured_ignored_refused_or_unknown() -> None:
     assert isinstance(family, HudiKey)
     assert family.key == "hoodie.metrics.*"
     assert "hoodie.metrics.on" not in declared_names()
+
+
+def test_keys_are_case_sensitive_as_in_hudi() -> None:
+    for name in ("hoodie.index.type", "hoodie.base.file.format", "hoodie.metrics.on"):
+        assert support(name) is not None
+        assert support(name.upper()) is None
+        assert support(name.title()) is None
+
+
+def test_names_that_differ_by_one_letter_are_corrected() -> None:
+    names = sorted(known_names())
+    for number, name in enumerate(names[::40]):
+        at = 1 + number % (len(name) - 1)
+        typo = name[:at] + name[at + 1 :]
+        if typo not in names:
+            assert name in corrections(typo), typo
+
+
+def test_names_that_resemble_no_key_have_no_correction() -> None:
+    for name in ("hoodie.bogus", "hoodie.write", "tidelock.zzz", "spark.master", "x", ""):
+        assert corrections(name) == []
+
+
+def test_merge_properties_of_a_table_are_known() -> None:
+    for name in ("hoodie.payload.delete.field", "hoodie.payload.delete.marker"):
+        assert support(name) is KeySupport.IGNORED
+        assert support(f"hoodie.record.merge.property.{name}") is KeySupport.IGNORED
 
 
 @pytest.mark.parametrize(
