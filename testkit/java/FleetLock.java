@@ -20,6 +20,7 @@ public final class FleetLock extends StorageBasedLockProvider {
   private static LockConfiguration moved(LockConfiguration given) {
     TypedProperties properties = TypedProperties.copy(given.getConfig());
     properties.setProperty("hoodie.base.path", given.getConfig().getString(BASE_PATH));
+    S3WarmUp.run(given.getConfig().getString(BASE_PATH));
     // Hudi's S3 client casts this value to a Number, so it cannot be text.
     properties.put("hoodie.write.lock.storage.validity.timeout.secs", 10);
     properties.put("hoodie.write.lock.storage.renew.interval.secs", 1);

@@ -42,6 +42,7 @@ public final class HudiWriter {
     // Output of libraries must not be mistaken for an answer.
     PrintStream answers = System.out;
     System.setOut(System.err);
+    S3WarmUp.run(arguments[0]);
     HudiWriter writer =
         new HudiWriter(
             arguments[0], Integer.parseInt(arguments[1]), Integer.parseInt(arguments[2]));

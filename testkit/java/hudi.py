@@ -20,7 +20,7 @@ _AWS_SDK = "2.29.52"
 """The version of Hudi's own build."""
 
 _SOURCES = Path(__file__).parent
-_PROGRAM = _SOURCES / "HudiWriter.java"
+_PROGRAM = (_SOURCES / "HudiWriter.java", _SOURCES / "S3WarmUp.java")
 _STAND_IN = _SOURCES / "S3StorageLockClient.java"
 
 
@@ -69,13 +69,13 @@ def hudi(cache: ToolCache | None = None) -> Hudi:
         jars = fetch_jars(complete, tools)
     except ServerUnavailable:
         return _with_own_client(tools)
-    classes = compiled("hudi-writer", jars, (_PROGRAM,), tools)
+    classes = compiled("hudi-writer", jars, _PROGRAM, tools)
     return Hudi((classes, *jars), "Hudi's S3 client")
 
 
 def _with_own_client(tools: ToolCache) -> Hudi:
     jars = fetch_jars(_PROVIDER, tools)
-    classes = compiled("hudi-writer", jars, (_PROGRAM, _STAND_IN), tools)
+    classes = compiled("hudi-writer", jars, (*_PROGRAM, _STAND_IN), tools)
     return Hudi((classes, *jars), f"our S3 client (hudi-aws {VERSION} was not found)")
 
 

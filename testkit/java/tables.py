@@ -94,8 +94,8 @@ def hudi_fleet(cache: ToolCache | None = None) -> HudiTables:
     tools = cache or ToolCache.default()
     tables, lock = hudi_tables(tools), hudi_lock(tools)
     path = (*tables.class_path, *lock.class_path)
-    fleet = Path(__file__).parent / "FleetLock.java"
-    return HudiTables((compiled("hudi-fleet", path, (fleet,), tools), *path))
+    fleet = [Path(__file__).parent / name for name in ("FleetLock.java", "S3WarmUp.java")]
+    return HudiTables((compiled("hudi-fleet", path, tuple(fleet), tools), *path))
 
 
 def hudi_tables(cache: ToolCache | None = None) -> HudiTables:
