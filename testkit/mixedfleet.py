@@ -114,13 +114,15 @@ def _completion(store: ObjectStore, instant: str) -> str:
 
 
 def write(name: str, upsert: Upsert, until_s: float, start_file: Path) -> None:
-    """Upsert until the deadline; print the outcome of each batch.
+    """Upsert until the deadline, and until a batch is committed; print the outcome of each batch.
 
     The first batch is a warm-up, written before the start file exists. Hudi polls the lock once per
     second, so Tidelock writers pause to give it a chance.
     """
     rng, turn, ends = random.Random(name), 0, time.monotonic() + until_s
-    while time.monotonic() < ends or turn < _TURNS_MIN:
+    has_landed = False
+    # On a slow machine every batch up to the deadline may have lost against a faster writer.
+    while time.monotonic() < ends or turn < _TURNS_MIN or not has_landed:
         if turn == 1:
             _print("ready")
             while not start_file.exists():
@@ -133,6 +135,7 @@ def write(name: str, upsert: Upsert, until_s: float, start_file: Path) -> None:
         started = time.monotonic()
         try:
             outcomes["instant"], outcomes["completion"] = upsert(rows)
+            has_landed = True
         except BatchRejected as error:
             outcomes["refused"] = error.cause
         except OutcomeUnknown as error:
