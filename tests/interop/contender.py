@@ -31,7 +31,7 @@ def our_lock(uri: str, settings: Mapping[str, object]) -> Lock:
 def hold(uri: str, settings: Mapping[str, object], holding: Event) -> None:
     """Acquire the lock, report it, and hold it until killed."""
     held = our_lock(uri, settings)
-    held.acquire(20)
+    held.acquire(120)
     holding.set()
     while True:
         time.sleep(60)
@@ -45,13 +45,15 @@ def sections(
     count: int,
     journal: str,
     marker: str,
+    ready: Event,
     start: Event,
 ) -> None:
     """Run `count` critical sections, each under the lock, once all contenders are ready."""
     ours = our_lock(uri, settings)
-    start.wait(60)
+    ready.set()
+    start.wait(240)
     for _ in range(count):
-        token = ours.acquire(120)
+        token = ours.acquire(240)
         section(name, token, Path(journal), Path(marker))
         ours.release()
         # Hudi needs three requests where we need one; pauses let it acquire the lock in between.

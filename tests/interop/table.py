@@ -66,13 +66,17 @@ class Table:
         )
         process.start()
         self.stack.callback(process.kill)
-        assert holding.wait(30)
+        assert holding.wait(120)
         return process
 
     def contender_process(
         self, name: str, count: int, journal: str, marker: str, *, start: Event
     ) -> SpawnProcess:
-        """Start a process that runs critical sections under our lock once `start` is set."""
+        """Start a process that runs critical sections under our lock once `start` is set.
+
+        It is ready when this returns, so that it does not miss its rivals.
+        """
+        ready = signal()
         process = _spawn.Process(
             target=contender.sections,
             args=(self.uri, self.settings),
@@ -81,12 +85,14 @@ class Table:
                 "count": count,
                 "journal": journal,
                 "marker": marker,
+                "ready": ready,
                 "start": start,
             },
             daemon=True,
         )
         process.start()
         self.stack.callback(process.kill)
+        assert ready.wait(120)
         return process
 
     def store(self) -> ObjectStore:

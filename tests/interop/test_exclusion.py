@@ -12,10 +12,10 @@ import pytest
 from tests.interop import contender, journal
 from tests.interop.table import Table, signal
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 EACH = 50
-DEADLINE_S = 150
+DEADLINE_S = 400
 
 
 def test_java_and_python_read_the_same_monotonic_clock(table: Table) -> None:
@@ -64,11 +64,9 @@ def test_journal_detects_overlapping_contenders(table: Table, tmp_path: Path) ->
     writer = table.java()
     log, marker = tmp_path / "journal", tmp_path / "marker"
     writer.start_command("sections", "java-0", 20, log, marker)
-    end = time.monotonic() + 60
-    while not log.exists():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-    for _ in range(40):
+    # From before the first to after the last of the other process, however slow either is.
+    contender.section("python-0", 1, log, marker)
+    while log.read_text().count(" end java-0 ") < 20:
         contender.section("python-0", 1, log, marker)
     writer.receive()
     signs = " ".join(journal.overlaps(journal.read(log)))

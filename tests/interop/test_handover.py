@@ -5,17 +5,13 @@ from __future__ import annotations
 import time
 from threading import Timer
 
-import pytest
-
 from tests.interop.table import Table
 from tidelock.lock.state import Standing
-
-pytestmark = pytest.mark.timeout(120)
 
 HUDI_DRIFT_MS = 500
 OUR_WAIT_MS = 1_000
 """Drift and grace (P10)."""
-SLACK_MS = 12_000
+SLACK_MS = 30_000
 """Tolerance for polls, requests and a busy machine."""
 
 
@@ -34,7 +30,7 @@ def test_we_acquire_immediately_after_hudi_releases(table: Table) -> None:
 
 def test_hudi_acquires_immediately_after_we_release(table: Table) -> None:
     writer, ours = table.java(), table.ours()
-    ours.acquire(10)
+    ours.acquire(60)
     assert not writer.try_lock()
     ours.release()
     assert writer.try_lock()
@@ -43,8 +39,8 @@ def test_hudi_acquires_immediately_after_we_release(table: Table) -> None:
 
 def test_hudi_waits_for_us_and_acquires(table: Table) -> None:
     writer, ours = table.java(), table.ours()
-    ours.acquire(10)
-    writer.start_command("lock", 20_000)
+    ours.acquire(60)
+    writer.start_command("lock", 120_000)
     # Hudi polls once a second: let it poll at least once before it can succeed.
     time.sleep(1.2)
     assert table.record().owner == ours.owner
@@ -56,9 +52,9 @@ def test_we_wait_for_hudi_and_acquire(table: Table) -> None:
     writer, ours = table.java(), table.ours()
     assert writer.try_lock()
     release = Timer(0.3, writer.unlock)
-    release.start()
     began = time.monotonic()
-    ours.acquire(20)
+    release.start()
+    ours.acquire(60)
     waited_s = time.monotonic() - began
     release.join()
     assert 0.25 < waited_s < 0.3 + SLACK_MS / 1_000
@@ -67,7 +63,7 @@ def test_we_wait_for_hudi_and_acquire(table: Table) -> None:
 def test_renewals_keep_the_lock_on_both_sides(table: Table) -> None:
     """After the first lease the holder still holds and the other side is still refused."""
     holder, ours = table.java(), table.ours()
-    ours.acquire(10)
+    ours.acquire(60)
     first_ms = table.record().valid_until_epoch_ms
     while now_epoch_ms() <= first_ms + OUR_WAIT_MS:
         assert not holder.try_lock()
@@ -89,7 +85,7 @@ def test_killed_hudi_holder_is_replaced_only_after_its_lease(table: Table) -> No
     writer.kill()
     valid_until_ms = table.record().valid_until_epoch_ms
     assert not ours.try_acquire()
-    ours.acquire(30)
+    ours.acquire(60)
     taken_ms = now_epoch_ms()
     assert valid_until_ms + OUR_WAIT_MS < taken_ms < valid_until_ms + OUR_WAIT_MS + SLACK_MS
 
