@@ -17,6 +17,7 @@ from typing import Any, Final
 import typer
 
 from tidelock.cli.config import load_catalogue
+from tidelock.cli.help_pages import is_argument, usage
 from tidelock.cli.main import EXIT_INTERNAL, EXIT_INTERRUPTED, app
 from tidelock.core.config import ConfigKey, ConfigSection, declared_keys
 from tidelock.core.errors import ErrorKind
@@ -91,9 +92,9 @@ def _exit_codes() -> str:
 def _section(path: str, command: Any) -> str:
     # A backspace marks a block that the help does not wrap.
     title, _, rest = command.help.replace("\b\n", "").partition("\n")
-    arguments = [_usage(param) for param in command.params if _is_argument(param)]
-    usage = " ".join([f"tidelock {path} [OPTIONS]", *arguments])
-    lines = [f"\n## {path}\n\n{title}\n\n```\n{usage}\n```\n"]
+    arguments = [usage(param) for param in command.params if is_argument(param)]
+    line = " ".join([f"tidelock {path} [OPTIONS]", *arguments])
+    lines = [f"\n## {path}\n\n{title}\n\n```\n{line}\n```\n"]
     for block in rest.strip("\n").split("\n\n"):
         fenced = block.startswith("    ")
         text = textwrap.dedent(block)
@@ -103,18 +104,10 @@ def _section(path: str, command: Any) -> str:
     return "".join(lines)
 
 
-def _is_argument(param: Any) -> bool:
-    return str(param.param_type_name) == "argument"
-
-
-def _usage(param: Any) -> str:
-    return str(param.metavar or param.name.upper())
-
-
 def _row(param: Any) -> str:
     says = param.help or ""
-    if _is_argument(param):
-        return f"| `{_usage(param).replace('|', ', ')}` | {_escaped(says)} |\n"
+    if is_argument(param):
+        return f"| `{param.metavar.replace('|', ', ')}` | {_escaped(says)} |\n"
     names = ", ".join([*param.opts, *param.secondary_opts])
     value = f" {param.metavar}" if param.metavar and not param.is_flag else ""
     if isinstance(param.default, int | float) and not isinstance(param.default, bool):

@@ -35,6 +35,7 @@ from tidelock.cli import (
     table,
     telemetry,
 )
+from tidelock.cli.help_pages import HelpCommand
 from tidelock.cli.options import expanded
 from tidelock.cli.output import Output
 from tidelock.cli.signals import Stopped
@@ -106,7 +107,7 @@ def _program() -> typer.Typer:
         program.add_typer(group, name=name)
     for path, command in COMMANDS.items():
         group_name, _, name = path.rpartition(" ")
-        groups.get(group_name, program).command(name)(expanded(command))
+        groups.get(group_name, program).command(name, cls=HelpCommand)(expanded(command))
     return program
 
 

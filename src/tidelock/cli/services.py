@@ -302,10 +302,8 @@ class PlanAction(StrEnum):
 
 def services(
     uri: options.TableUri,
-    action: Annotated[
-        PlanAction | None, argument("[cancel]", "Cancel the plan of INSTANT.")
-    ] = None,
-    instant: Annotated[str | None, argument("[INSTANT]", "The instant of the plan.")] = None,
+    action: Annotated[PlanAction | None, argument("cancel", "Cancel the plan of INSTANT.")] = None,
+    instant: Annotated[str | None, argument("INSTANT", "The instant of the plan.")] = None,
     *,
     force: Annotated[
         bool, flag("--force", "With cancel: also a plan that could be executed.")

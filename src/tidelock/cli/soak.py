@@ -34,7 +34,12 @@ class SoakOptions(options.CommonOptions):
         option("--minutes N", "How long to write, including earlier runs.", show_default=True),
     ] = 10.0
     scenario: Annotated[
-        str, typer.Option("--scenario", help="high-frequency, mixed-sql, long-stream or chaos.")
+        str,
+        option(
+            "--scenario NAME",
+            "high-frequency, mixed-sql, long-stream or chaos.",
+            show_default=True,
+        ),
     ] = "high-frequency"
     writers: Annotated[
         int | None,
@@ -50,11 +55,11 @@ class SoakOptions(options.CommonOptions):
     ] = ""
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--folder", help="Folder for journals and report; an earlier run in it is continued."
+        option(
+            "--folder DIR", "Folder for journals and report; an earlier run in it is continued."
         ),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Seed for rows and faults.")] = 1
+    seed: Annotated[int, option("--seed N", "Seed for rows and faults.", show_default=True)] = 1
     commits: Annotated[
         int, option("--commits N", "Fail with fewer commits than this.", min=0, show_default=True)
     ] = 0

@@ -417,11 +417,7 @@ class CreateOptions(options.CommonOptions):
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name",
-            help="The name of the table. [default: the last part of its path]",
-            show_default=False,
-        ),
+        option("--name NAME", "The name of the table. [default: the last part of its path]"),
     ] = None
     extra: Annotated[
         list[str] | None,
