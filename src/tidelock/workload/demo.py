@@ -117,8 +117,8 @@ class TableDemoPlan:
     programs: dict[str, Role]
     phase_s: float = 25.0
     start_ms_max: int = 180_000
-    recovery_ms_max: int = 60_000
-    end_ms_max: int = 45_000
+    recovery_ms_max: int = 120_000
+    end_ms_max: int = 120_000
 
     @property
     def writers(self) -> tuple[str, ...]:
