@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.cli.program import Program
-from tidelock.cli.main import COMMANDS
+from tidelock.cli.main import COMMANDS, app
 
 WIDTHS = (80, 200)
 
@@ -40,6 +42,29 @@ def test_help_names_every_value_once_and_fits_80_columns(
     assert not re.search(r"<(str|int|float|path|list)\b", shown), "a type instead of a metavar"
     assert not re.search(r"\[\[|\{\{|\.\.\.\S*\.\.\.", shown), "brackets around brackets"
     assert max(map(len, shown.split("\n"))) <= 80
+
+
+@pytest.mark.parametrize("group", ["", "lock", "table", "timeline", "ledger"])
+def test_every_summary_is_shown_in_full(
+    tidelock: Program, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = tidelock(*group.split(), "--help").out.split("\n")
+    for path, command in COMMANDS.items():
+        parent, _, name = path.rpartition(" ")
+        if parent == group:
+            summary = inspect.cleandoc(command.__doc__ or "").partition("\n")[0]
+            assert len(summary) <= 60
+            assert [
+                line for line in lines if re.fullmatch(rf"  {name} +{re.escape(summary)}", line)
+            ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_command_is_in_one_section_of_the_help() -> None:
+    group: Any = get_command(app)
+    listed = [name for names in group.sections.values() for name in names]
+    assert sorted(listed) == sorted(group.commands)
 
 
 def test_usage_marks_optional_arguments_and_choices(tidelock: Program) -> None:

@@ -52,7 +52,7 @@ def config(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain a configuration key, or list the sections of the catalogue.
+    """Explain configuration keys.
 
     Shows the type, default, old names, section and meaning of a key, and whether it is honoured,
     ignored or refused. Hudi keys that Tidelock does not support are explained as well. Exit

@@ -54,7 +54,9 @@ def ui(
     *,
     given: DashboardOptions,
 ) -> None:
-    """Serve a dashboard of tables: timeline, writers, lock, plans, conflicts, files.
+    """Serve a dashboard of tables.
+
+    It shows their timelines, writers, locks, plans, conflicts and files.
 
     It reads only changes, and only while a page is open. With a token, an operator may cancel a
     plan, release a lock and run a service; without one, the dashboard is read-only.

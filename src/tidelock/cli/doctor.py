@@ -90,13 +90,14 @@ def _lines(examination: Examination, uri: str, *, fixing: bool) -> list[Text]:
 
 
 def table_doctor(uri: options.TableUri, *, fix: Fix = False, given: options.CommonOptions) -> None:
-    """Diagnose a table: problems, their causes, and the fix for each.
+    """Diagnose a table, and repair it.
 
-    Checks the settings of a writer (--props, --prop), the heartbeats of writers, writes of dead
-    writers, pending and corrupt plans, files that no commit references, the ledger, the lock, the
-    guarantees of the store, and the clocks. Tests the store with temporary objects, which it
-    deletes. --fix rolls back writes of dead writers, publishes decided commits, deletes unused
-    files and repairs the lock; it does not touch active writers.
+    Shows problems, their causes, and the fix for each. Checks the settings of a writer (--props,
+    --prop), the heartbeats of writers, writes of dead writers, pending and corrupt plans, files
+    that no commit references, the ledger, the lock, the guarantees of the store, and the clocks.
+    Tests the store with temporary objects, which it deletes. --fix rolls back writes of dead
+    writers, publishes decided commits, deletes unused files and repairs the lock; it does not touch
+    active writers.
 
     Exit status: 0 without problems, otherwise that of the first problem: 2 settings, 7 unreadable,
     9 permission denied, 10 unsafe store, 1 anything else.

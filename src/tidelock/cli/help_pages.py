@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 # `Any` stands for the context and formatter of click: some releases of typer contain a click of
 # their own, without public names.
@@ -34,6 +35,24 @@ class HelpCommand(TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+class HelpGroup(TyperGroup):
+    """A group whose help lists its commands in sections."""
+
+    sections: ClassVar[Mapping[str, Sequence[str]]]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each section, in the same columns."""
+        del ctx
+        width = max(map(len, self.commands))
+        for title, names in self.sections.items():
+            rows = [
+                (f"{name:{width}}", self.commands[name].get_short_help_str(formatter.width))
+                for name in names
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def is_argument(param: Any) -> bool:

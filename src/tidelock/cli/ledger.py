@@ -51,9 +51,9 @@ def show(
     limit: Annotated[int | None, option("--limit N", "Only the last N entries.", min=1)] = None,
     given: options.CommonOptions,
 ) -> None:
-    """Show the retained entries of the ledger of a table, newest last.
+    """Show the ledger of a table, newest entry last.
 
-    Older entries are in its checkpoint.
+    Only entries that are retained; older ones are in its checkpoint.
 
         tidelock ledger show s3://lake/orders
     """
@@ -73,7 +73,7 @@ def show(
 
 
 def verify(uri: options.TableUri, *, given: options.CommonOptions) -> None:
-    """Check the ledger of a table, and that the timeline matches it.
+    """Check the ledger of a table against its timeline.
 
     The entries must form one chain without gaps, and each must be valid after its predecessors; the
     checkpoint must match them; every commit must be on the timeline with the bytes that the ledger
@@ -105,9 +105,10 @@ def verify(uri: options.TableUri, *, given: options.CommonOptions) -> None:
 
 
 def conflicts(uri: options.TableUri, *, after: After = 0, given: options.CommonOptions) -> None:
-    """Show conflicts between writes: their file groups and their outcome.
+    """Show conflicts between writes.
 
-    Includes writes that were aborted or whose writer died, with the reason. --json has full names.
+    Each is shown with its file groups and its outcome. Includes writes that were aborted or whose
+    writer died, with the reason. --json has full names.
 
         tidelock ledger conflicts s3://lake/orders
     """
@@ -126,9 +127,10 @@ def conflicts(uri: options.TableUri, *, after: After = 0, given: options.CommonO
 
 
 def writers(uri: options.TableUri, *, given: options.CommonOptions) -> None:
-    """Show the active writers of a table: start, heartbeat and file groups.
+    """Show the active writers of a table.
 
-    A writer whose heartbeat expired is shown as dead.
+    Each is shown with its start, heartbeat and file groups. A writer whose heartbeat expired is
+    shown as dead.
 
         tidelock writers s3://lake/orders
     """

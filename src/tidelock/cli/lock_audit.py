@@ -62,8 +62,9 @@ def audit(
     ] = None,
     given: options.CommonOptions,
 ) -> None:
-    """Enable, disable, show, validate or clean up the audit log of a lock.
+    """Manage the audit log of a lock.
 
+    The action is to enable, disable, show, validate or clean up the log, or to show its status.
     The format is Hudi's: holders of Hudi and of tidelock write the same files. validate compares
     the periods by the clocks of the holders, as Hudi does.
 

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
 
@@ -35,7 +35,7 @@ from tidelock.cli import (
     table,
     telemetry,
 )
-from tidelock.cli.help_pages import HelpCommand
+from tidelock.cli.help_pages import HelpCommand, HelpGroup
 from tidelock.cli.options import expanded
 from tidelock.cli.output import Output
 from tidelock.cli.signals import Stopped
@@ -100,8 +100,24 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+class _Program(HelpGroup):
+    sections: ClassVar = {
+        "Tables": ("table", "timeline", "ledger", "writers", "doctor"),
+        "Table services": (
+            *("services", *services.PLANNED_SERVICES, "archive"),
+            *("rollback", "savepoint", "restore", "ttl"),
+        ),
+        "Pipelines": ("streamer", "sql", "package"),
+        "Locks": ("lock", "serve"),
+        "Monitoring": ("ui", "metrics"),
+        "Configuration": ("config",),
+        "Demo": ("demo", "soak"),
+    }
+
+
 def _program() -> typer.Typer:
-    program = typer.Typer(help="Safe concurrent writers for Apache Hudi tables.", **_SETTINGS)
+    about = "Safe concurrent writers for Apache Hudi tables."
+    program = typer.Typer(help=about, cls=_Program, **_SETTINGS)
     groups = {name: typer.Typer(help=about, **_SETTINGS) for name, about in _GROUPS.items()}
     for name, group in groups.items():
         program.add_typer(group, name=name)

@@ -67,10 +67,11 @@ class ServiceCommand(NamedTuple):
 PLANNED_SERVICES: Final = {
     "compact": ServiceCommand(
         "compaction",
-        """Merge the log files of a merge-on-read table into base files.
+        """Merge log files into base files.
 
-    Any number of processes may run this at the same time: each plan is executed by one of them, and
-    another one takes over if that process dies. Plans that another process executes are skipped.
+    Applies to merge-on-read tables. Any number of processes may run this at the same time: each
+    plan is executed by one of them, and another one takes over if that process dies. Plans that
+    another process executes are skipped.
 
     Exit status: 0 on success, 4 if other processes are executing the plans.
 
@@ -79,7 +80,7 @@ PLANNED_SERVICES: Final = {
     ),
     "log-compact": ServiceCommand(
         "log compaction",
-        """Merge the log files of a file group into fewer log files.
+        """Merge log files into fewer log files.
 
     Writes no base files: cheaper than a compaction, and it makes reads faster. Writers have
     priority: if one of them changes a file group of a plan, the plan is rolled back.
@@ -92,7 +93,7 @@ PLANNED_SERVICES: Final = {
     ),
     "cluster": ServiceCommand(
         "clustering",
-        """Rewrite small files as larger ones, optionally with sorted rows.
+        """Rewrite small files as larger ones, optionally sorted.
 
     Writers have priority: if one of them changes a file group of a plan, the plan is rolled back,
     and the next plan starts from the files that the writer left.
@@ -105,7 +106,9 @@ PLANNED_SERVICES: Final = {
     ),
     "clean": ServiceCommand(
         "clean",
-        """Roll back writes of dead writers, then delete files that no retained commit needs.
+        """Delete files that no retained commit needs.
+
+    Writes of dead writers are rolled back first.
 
     Exit status: 0 on success, 4 if other processes are executing the plans.
 
@@ -267,7 +270,7 @@ def _summary(request: ServiceRequest, run: ServiceRun) -> str:
 def archive(
     uri: options.TableUri, step: RunName, *, dry_run: DryRun = False, given: options.ServiceOptions
 ) -> None:
-    """Move the oldest instants from the active timeline to the archived timeline.
+    """Move the oldest instants to the archived timeline.
 
     Exit status: 0 on success, 4 if other processes keep archiving the table.
 
@@ -310,10 +313,10 @@ def services(
     ] = False,
     given: options.CommonOptions,
 ) -> None:
-    """Show the pending plans of table services: their executors and their file groups.
+    """Show or cancel pending plans.
 
-    Writers never wait for a plan. A file group of a pending plan is in no other plan, and
-    its files are not cleaned.
+    Each plan of a table service is shown with its executor and its file groups. Writers never wait
+    for a plan. A file group of a pending plan is in no other plan, and its files are not cleaned.
 
     With cancel, roll back a plan: one of clustering or log compaction, one that cannot be executed
     because its file is corrupt or names missing files, or any with --force. A plan that is being
@@ -405,9 +408,10 @@ def rollback(
     dry_run: DryRun = False,
     given: options.ServiceOptions,
 ) -> None:
-    """Roll back the writes of dead writers, or the write of INSTANT.
+    """Roll back failed or completed writes.
 
-    The writer of an incomplete write must be dead. A completed write can be rolled back if it is
+    Without INSTANT, the writes of dead writers are rolled back, otherwise the write of INSTANT. The
+    writer of an incomplete write must be dead. A completed write can be rolled back if it is
     the latest; roll back the later ones first, or use `tidelock restore`. With execute, INSTANT is
     that of the rollback. Unfinished rollbacks of other processes are completed.
 
@@ -449,12 +453,12 @@ def restore(
     dry_run: DryRun = False,
     given: options.ServiceOptions,
 ) -> None:
-    """Restore the table to the state when the commit of --to had completed.
+    """Restore the table to an earlier commit.
 
-    Everything that completed later is rolled back, the newest first. No other write can complete
-    until the restore is done; execute finishes an interrupted restore. Fails while writers are
-    active unless --fence is given, if a later savepoint exists, and if a clean has deleted files
-    of that state.
+    Everything that completed after the commit of --to is rolled back, the newest first. No other
+    write can complete until the restore is done; execute finishes an interrupted restore. Fails
+    while writers are active unless --fence is given, if a later savepoint exists, and if a clean
+    has deleted files of that state.
 
     Exit status: 0 on success, 4 if a writer, a savepoint or a clean prevents the restore.
 
@@ -499,8 +503,9 @@ def savepoint(
     ] = "",
     given: options.ServiceOptions,
 ) -> None:
-    """Protect states of the table from clean and archive, to read or restore them later.
+    """Create, list or delete savepoints.
 
+    A savepoint protects a state of the table from clean and archive, to read or restore it later.
     Without INSTANT, create uses the latest commit.
 
     Exit status: 0 on success, 4 if the state cannot be protected.
@@ -540,7 +545,9 @@ def savepoint(
 def ttl(
     uri: options.TableUri, step: RunName, *, dry_run: DryRun = False, given: options.ServiceOptions
 ) -> None:
-    """Delete partitions that are older than hoodie.partition.ttl.strategy.days.retain days.
+    """Delete expired partitions.
+
+    A partition expires after hoodie.partition.ttl.strategy.days.retain days.
 
     Exit status: 0 on success, 4 if every attempt conflicted with a concurrent write.
 

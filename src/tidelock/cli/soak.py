@@ -75,7 +75,7 @@ class SoakOptions(options.CommonOptions):
 
 
 def soak(*, given: SoakOptions) -> None:
-    """Run programs that write one table for a long time, and check every row.
+    """Write one table for a long time, and check every row.
 
     Writes `report.html` and `report.json`. An interrupted soak continues when it is started again
     with the same --folder. Exit status: 0 if every check passed, 1 if one failed.

@@ -54,11 +54,12 @@ def sql(
     ] = 1000,
     given: options.CommonOptions,
 ) -> None:
-    """Run SQL statements on tables: queries, changes, merges and procedures.
+    """Run SQL statements on tables.
 
-    A table of the warehouse has the name of its folder; any other is tidelock.`PATH`. Without -e
-    and -f, statements are read from the terminal, each up to its semicolon, or from a pipe. The
-    first error ends the command, except at the prompt.
+    Statements are queries, changes, merges and procedures. A table of the warehouse has the name of
+    its folder; any other is tidelock.`PATH`. Without -e and -f, statements are read from the
+    terminal, each up to its semicolon, or from a pipe. The first error ends the command, except at
+    the prompt.
 
         tidelock sql -e "SELECT count(*) FROM tidelock.`/lake/orders`"
         tidelock sql --warehouse /lake -f nightly.sql
@@ -160,9 +161,9 @@ def package(
     *,
     as_json: options.Json = False,
 ) -> None:
-    """Write tidelock into a zip file that spark-submit ships to the executors.
+    """Write the zip file that Spark ships to the executors.
 
-    Prints the path of the file.
+    The file contains tidelock, for spark-submit. Prints the path of the file.
 
         spark-submit --py-files "$(tidelock package tidelock.zip)" job.py
     """

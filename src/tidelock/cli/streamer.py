@@ -186,7 +186,7 @@ class StreamerOptions:
 
 
 def streamer(*, given: StreamerOptions) -> None:
-    """Ingest records from a source into a table, each exactly once.
+    """Ingest records from a source, each exactly once.
 
     The commit of each batch contains the checkpoint. After a crash the streamer resumes from it,
     and any number of streamers may write one table. SIGTERM and Ctrl-C end the streamer after the
