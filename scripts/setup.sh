@@ -11,6 +11,9 @@ readonly DONE=$VENV/.complete       # what the environment was made from; writte
 readonly STARTED=$VENV/.incomplete  # present while packages are being written
 readonly LOG=.cache/setup.log
 
+# What pip prints when the network, and not the request, was the reason.
+readonly NETWORK='NewConnectionError|ConnectTimeout|ReadTimeout|Read timed out|ProxyError|SSLError|IncompleteRead|Connection (refused|reset|broken)|Name or service not known|name resolution|Network is unreachable'
+
 # Anything here would send packages elsewhere than into .venv.
 unset PIP_USER PIP_TARGET PIP_PREFIX PYTHONHOME PYTHONPATH
 
@@ -103,7 +106,7 @@ explain_pip() {
         fail "a downloaded package is not the one requirements.lock names (details: $LOG)." \
             "The download was damaged, or the index in use serves other files under the same version." \
             "Clear pip's cache and try again: $VENV/bin/python -m pip cache purge && make setup"
-    elif grep -qE 'NewConnectionError|ConnectTimeout|ReadTimeout|Read timed out|ProxyError|SSLError|Connection (refused|reset|broken)|Name or service not known|name resolution|Network is unreachable' $LOG; then
+    elif grep -qE "$NETWORK" $LOG; then
         fail "the package index cannot be reached (details: $LOG)." \
             "$(grep -oE '(Failed to establish a new connection|Temporary failure in name resolution|CERTIFICATE_VERIFY_FAILED|Read timed out|Cannot connect to proxy|Connection (refused|reset))[^)'\'']*' $LOG | head -n 1)" \
             "Check the network, or name a mirror or proxy and run make setup again:" \
@@ -121,6 +124,16 @@ explain_pip() {
 }
 
 pip() { $VENV/bin/python -m pip --disable-pip-version-check --no-input "$@" >>$LOG 2>&1; }
+
+install_locked() { # again after a failure of the network, because pip gives up on a broken download
+    local attempt
+    for attempt in 1 2 3; do
+        pip install --require-hashes -r requirements.lock && return
+        grep -qE "$NETWORK" $LOG && [ "$attempt" -lt 3 ] || return 1
+        sleep $((attempt * 5))
+        : >$LOG
+    done
+}
 
 main() {
     up_to_date && return
@@ -143,7 +156,7 @@ main() {
             "$(sudo_prefix)apt-get install python3-venv python3-pip    then run the same make command again."
     }
     echo "setup: installing $(grep -c '^[a-z].*==' requirements.lock) locked packages (about a minute the first time)"
-    pip install --require-hashes -r requirements.lock || explain_pip
+    install_locked || explain_pip
     # The build backend is one of the locked packages, so nothing unlocked is fetched here.
     pip install --no-deps --no-build-isolation -e . || explain_pip
     fingerprint >$DONE
