@@ -504,7 +504,6 @@ R = TypeVar("R", bound=TimelineRecord)
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _ONE_RECORD: Final = b"\x02"
-_SIMPLE: Final = frozenset({str, int, float, bool, bytes, types.NoneType})
 
 
 def encode(metadata: TimelineRecord) -> bytes:
@@ -515,9 +514,9 @@ def encode(metadata: TimelineRecord) -> bytes:
     if isinstance(metadata, CommitMetadata):
         _check_operation(metadata.operation_type)
     schema = _parsed_schema(cast("Any", type(metadata)))
-    record = _to_avro(metadata)
     plain = io.BytesIO()
     try:
+        record = _converter(cast("Any", type(metadata)), to_avro=True)(metadata)
         fastavro.schemaless_writer(plain, schema, record)
     except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
         raise InvalidInput(f"{type(metadata).__name__} cannot be encoded: {error}") from error
@@ -563,7 +562,7 @@ def decode(kind: type[R], body: bytes, *, where: str) -> R:
     else:
         _fail(where, f"expected the Avro magic, found {body[:4]!r}")
     try:
-        return cast("R", _reader(cast("Any", kind))(record))
+        return cast("R", _converter(cast("Any", kind), to_avro=False)(record))
     except (TypeError, AttributeError, ValueError) as error:
         _fail(where, f"expected {kind.__name__}: {error}", error)
 
@@ -639,52 +638,52 @@ def _avro_name(field: dataclasses.Field[Any]) -> str:
     return given or re.sub(r"_([a-z])", lambda found: found[1].upper(), field.name)
 
 
+# A commit has dozens of values for each of its files, so a record is converted by one generated
+# expression, without a call for each value.
+
+
 @cache
-def _field_names(kind: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((field.name, _avro_name(field)) for field in dataclasses.fields(kind))
+def _converter(kind: Any, *, to_avro: bool) -> Callable[[Any], Any]:
+    """Return the function that converts records of type `kind` to dicts with Avro names, or back.
+
+    Back also means from JSON, in which fields may be absent.
+    """
+    expression = _conversion(kind, "each", to_avro=to_avro)
+    return cast("Callable[[Any], Any]", eval(f"lambda each: {expression}"))  # noqa: S307
 
 
-def _to_avro(value: Any) -> Any:
-    """Convert dataclasses to dicts with Avro field names, and tuples to lists."""
-    if type(value) in _SIMPLE:  # fast path: a commit has dozens of these for each file
-        return value
-    if dataclasses.is_dataclass(value):
-        kind: Any = type(value)
-        return {avro: _to_avro(getattr(value, name)) for name, avro in _field_names(kind)}
-    if isinstance(value, tuple):
-        return [_to_avro(each) for each in value]
-    if isinstance(value, Mapping):
-        return {key: _to_avro(each) for key, each in value.items()}
+def _conversion(hint: Any, value: str, *, to_avro: bool) -> str:
+    """Return an expression that converts the expression `value`, of type `hint`."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        converted = _conversion(inner[0], value, to_avro=to_avro)
+        return value if converted == value else f"None if {value} is None else {converted}"
+    if origin is tuple:
+        items = f"[{_conversion(inner[0], 'each', to_avro=to_avro)} for each in {value} or ()]"
+        return items if to_avro else f"tuple({items})"
+    if origin is Mapping:
+        item = _conversion(inner[1], "each", to_avro=to_avro)
+        return f"{{key: {item} for key, each in ({value} or {{}}).items()}}"
+    if dataclasses.is_dataclass(hint):
+        return _avro_fields(hint, value) if to_avro else _dataclass_fields(hint, value)
     return value
 
 
-_Read = Callable[[Any], Any]
-
-
-@cache
-def _reader(kind: Any) -> _Read:
-    """Return the function that converts a decoded Avro value to type `kind`."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        read = _reader(next(each for each in inner if each is not types.NoneType))
-        return lambda value: None if value is None else read(value)
-    if origin is tuple:
-        read = _reader(inner[0])
-        return lambda value: tuple(read(each) for each in value or ())
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        read = _reader(inner[1])
-        return lambda value: {key: read(each) for key, each in (value or {}).items()}
-    if dataclasses.is_dataclass(kind):
-        return _dataclass_reader(kind)
-    return lambda value: value
-
-
-def _dataclass_reader(kind: Any) -> _Read:
+def _avro_fields(kind: Any, record: str) -> str:
     hints = get_type_hints(kind)
-    reads = [(name, avro, _reader(hints[name])) for name, avro in _field_names(kind)]
+    fields = (
+        f"{_avro_name(f)!r}: {_conversion(hints[f.name], f'{record}.{f.name}', to_avro=True)}"
+        for f in dataclasses.fields(kind)
+    )
+    return f"{{{', '.join(fields)}}}"
 
-    def read_record(record: Mapping[str, Any]) -> Any:
-        # A field that is absent in JSON takes the default of the dataclass.
-        return kind(**{name: read(record[avro]) for name, avro, read in reads if avro in record})
 
-    return read_record
+def _dataclass_fields(kind: Any, record: str) -> str:
+    fields, hints = [], get_type_hints(kind)
+    for f in dataclasses.fields(kind):
+        value = f"{record}[{_avro_name(f)!r}]"
+        if (default := {} if f.default_factory is dict else f.default) is not dataclasses.MISSING:
+            # A field that is absent in JSON takes the default of the dataclass.
+            value = f"{record}.get({_avro_name(f)!r}, {default!r})"
+        fields.append(f"{f.name}={_conversion(hints[f.name], value, to_avro=False)}")
+    return f"{kind.__name__}({', '.join(fields)})"
