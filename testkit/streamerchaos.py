@@ -116,7 +116,7 @@ def _run_to_end(streamer: subprocess.Popen[str], result: ChaosResult) -> int:
             streamer.send_signal(signal.SIGTERM)
         if event["event"] == "end":
             break
-    return streamer.wait(60)
+    return streamer.wait(240)
 
 
 def _check_table(uri: Path, records: int, result: ChaosResult) -> None:

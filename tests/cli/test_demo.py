@@ -23,6 +23,7 @@ from tidelock.workload.table_program import TableFleetSpec, table_pool
 SHORT = TableDemoPlan(dict(WITHOUT_SPARK), phase_s=1.0)
 
 
+@pytest.mark.timeout(900)
 def test_demo_passes_and_its_printed_commands_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_metric_deltas_count_from_the_previous_call() -> None:
     assert (deltas.requests(), deltas.commit_times()) == ({}, CommitTimes(0, 0, 0))
 
 
+@pytest.mark.timeout(900)
 def test_killed_writer_resumes_and_a_changed_row_is_detected(tmp_path: Path) -> None:
     spec = TableFleetSpec(str(tmp_path / "orders"), TERMS, pause_ms=10, service_pause_ms=10)
     record = FleetRecord()

@@ -139,6 +139,7 @@ def test_journal_reader_ignores_a_partial_line(tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.timeout(900)
 def test_demo_passes_with_a_short_lease(tmp_path: Path) -> None:
     shown = StringIO()
     screen = Screen(Console(file=shown, force_terminal=True, width=100, height=30))

@@ -193,6 +193,7 @@ def test_unknown_scenario_is_refused(tidelock: Program) -> None:
     assert all(name in ended.err for name in SCENARIOS)
 
 
+@pytest.mark.timeout(900)
 def test_soak_passes_and_resumes(tidelock: Program, tmp_path: Path) -> None:
     folder = str(tmp_path / "soak")
     options = ("soak", "--writers", "2", "--folder", folder, "--json")

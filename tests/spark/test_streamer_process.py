@@ -50,6 +50,7 @@ def put(tmp_path: Path, number: int) -> None:
     (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"id": number}))
 
 
+@pytest.mark.timeout(900)  # three sessions of Spark, one after another
 def test_streamer_that_is_killed_and_restarted_stores_each_record_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -65,7 +66,7 @@ def test_configuration_error_prints_a_message_without_a_traceback(tmp_path: Path
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["message"] == (
-        "Property hoodie.streamer.source.dfs.root does not exist!"
+        "hoodie.streamer.source.dfs.root: required, not set"
     )
     assert "Traceback" not in done.stderr
 
