@@ -22,7 +22,7 @@ def _lint(checkout: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(checkout / "src")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
 

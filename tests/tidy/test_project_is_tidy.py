@@ -49,7 +49,7 @@ def test_generated_pages_are_up_to_date() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, f"run `make docs`:\n{done.stdout}{done.stderr}"
