@@ -22,7 +22,7 @@ class Http:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     pool: urllib3.PoolManager = field(
-        default_factory=lambda: urllib3.PoolManager(maxsize=64, retries=False, timeout=30.0)
+        default_factory=lambda: urllib3.PoolManager(maxsize=64, retries=False, timeout=120.0)
     )
 
     def __call__(self, method: str, path: str, body: object = None, **headers: str) -> Answer:

@@ -45,7 +45,7 @@ def state_of(lock: AsyncServiceLock) -> Standing:
 
 def run(service: ServiceProcess, scenario: Callable[[AsyncLockClient], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60), tl.AsyncLockClient(service.grpc_address) as client:
+        async with asyncio.timeout(120), tl.AsyncLockClient(service.grpc_address) as client:
             await scenario(client)
 
     asyncio.run(bounded())
@@ -69,9 +69,9 @@ def test_lock_is_held_inside_async_with_and_released_after_it(
 
 def test_lock_is_renewed_beyond_its_ttl(service: ServiceProcess, http: Http) -> None:
     async def scenario(client: AsyncLockClient) -> None:
-        async with client.lock("renewed", ttl_ms=3_000) as held:
+        async with client.lock("renewed", ttl_ms=8_000) as held:
             token = held.token
-            await asyncio.sleep(3.5)  # longer than the ttl
+            await asyncio.sleep(8.5)  # longer than the ttl
             assert held.check() == token
             assert http.status("renewed")["token"] == token
 
@@ -106,10 +106,10 @@ def test_cancelled_wait_is_withdrawn(service: ServiceProcess, http: Http) -> Non
 
 def test_long_wait_is_granted_with_a_full_lease(service: ServiceProcess) -> None:
     async def scenario(client: AsyncLockClient) -> None:
-        first, second = client.lock("long", ttl_ms=4_000), client.lock("long", ttl_ms=4_000)
+        first, second = client.lock("long", ttl_ms=12_000), client.lock("long", ttl_ms=12_000)
         await first.acquire()
         task = asyncio.ensure_future(second.acquire(60))
-        await asyncio.sleep(1.5)  # a considerable part of the lease
+        await asyncio.sleep(4.5)  # a considerable part of the lease
         await first.release()
         assert await task > 0
         assert state_of(second) is Standing.HELD
@@ -125,7 +125,7 @@ def test_lost_lock_is_reported(service: ServiceProcess, http: Http) -> None:
         await lock.acquire()
         lock.on_lost(causes.append)
         http("DELETE", "/v1.0-alpha2/lock/lost")
-        await asyncio.wait_for(lock.lost.wait(), 5)
+        await asyncio.wait_for(lock.lost.wait(), 60)
         assert state_of(lock) is Standing.LOST
         assert causes
         with pytest.raises(HoldingLost):
@@ -148,7 +148,7 @@ def test_clients_survive_a_restart_of_the_service(tmp_path: Path) -> None:
     with ServiceProcess(str(tmp_path / "store"), log=tmp_path / "log") as service:
 
         async def scenario(client: AsyncLockClient) -> None:
-            async with client.lock("survivor", ttl_ms=20_000) as held:
+            async with client.lock("survivor", ttl_ms=60_000) as held:
                 token = held.token
                 await asyncio.to_thread(service.kill)
                 await asyncio.to_thread(service.start)
@@ -184,7 +184,7 @@ def test_token_is_sent(tmp_path: Path) -> None:
 
 def cli(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", CLI, *args], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", CLI, *args], capture_output=True, text=True, timeout=120, check=False
     )
 
 

@@ -43,8 +43,10 @@ def contend(url: str, who: str, stop: threading.Event, sections: list[Section]) 
             token = lock.check()
             began_ns = time.monotonic_ns()
             time.sleep(0.002)  # the critical section
+            # Read before the check: a pause after it must not make the section longer.
+            ended_ns = time.monotonic_ns()
             lock.check()
-            sections.append(Section(who, token, began_ns, time.monotonic_ns()))
+            sections.append(Section(who, token, began_ns, ended_ns))
             lock.unlock()
         except HoldingLost:
             continue
@@ -68,7 +70,7 @@ def test_sigkill_under_load_loses_no_grant_and_no_token_order(service: ServicePr
     kept_token = held["token"]
     for _ in range(KILLS):
         before = len(sections)
-        eventually(lambda before=before: len(sections) >= before + 3, within_s=40)
+        eventually(lambda before=before: len(sections) >= before + 3, within_s=120)
         service.kill()
         service.start()
         status = http.status("long")
@@ -77,7 +79,7 @@ def test_sigkill_under_load_loses_no_grant_and_no_token_order(service: ServicePr
         assert http.lock("long", immediate=True).status == 409
     stop.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert len(sections) >= 3 * KILLS
     assert list(violations(sections)) == []
     assert http.unlock("long", held["lockID"]).status == 204
@@ -107,7 +109,7 @@ def test_checker_detects_a_service_that_loses_its_state(tmp_path: Path) -> None:
 
 
 def test_holder_keeps_its_lock_over_a_restart_without_noticing(service: ServiceProcess) -> None:
-    lock = ServiceLockProvider.at(service.url, "held", ttl_ms=20_000)
+    lock = ServiceLockProvider.at(service.url, "held", ttl_ms=60_000)
     assert lock.try_lock(0)
     token = lock.check()
     lost: list[str] = []
@@ -115,7 +117,7 @@ def test_holder_keeps_its_lock_over_a_restart_without_noticing(service: ServiceP
     service.kill()
     service.start()
     renewed = lock.deadline_monotonic_ms()
-    eventually(lambda: lock.deadline_monotonic_ms() != renewed, within_s=15)
+    eventually(lambda: lock.deadline_monotonic_ms() != renewed)
     assert lock.state is Standing.HELD
     assert lock.check() == token
     lock.unlock()
@@ -139,24 +141,24 @@ def test_lock_orphaned_by_a_crash_expires_one_ttl_after_the_restart(
     service: ServiceProcess,
 ) -> None:
     http = Http(service.url)
-    assert http.lock("left", ttl="8s", autoRenew=False).status == 200
-    kept = http.lock("kept", ttl="8s").json
+    assert http.lock("left", ttl="20s", autoRenew=False).status == 200
+    kept = http.lock("kept", ttl="20s").json
     service.kill()
     service.start()
     assert http.lock("left", immediate=True).status == 409
-    assert http.lock("left", wait="25s").status == 200
-    assert http.lock("kept", wait="25s").json["token"] > kept["token"]
+    assert http.lock("left", wait="110s").status == 200
+    assert http.lock("kept", wait="110s").json["token"] > kept["token"]
     http.close()
 
 
 def test_lingering_stream_can_be_resumed_after_a_crash(service: ServiceProcess) -> None:
     http = Http(service.url)
-    stream: Lines = http.stream("through", ttl="20s", linger="20s")
+    stream: Lines = http.stream("through", ttl="60s", linger="60s")
     line = stream.next()
     assert line is not None
     service.kill()
     service.start()
-    again = http.stream("through", ttl="20s", linger="20s", lockID=line["lockID"])
+    again = http.stream("through", ttl="60s", linger="60s", lockID=line["lockID"])
     found = again.next()
     assert found is not None
     assert found["token"] == line["token"]
@@ -217,23 +219,23 @@ def test_second_service_on_the_same_folder_is_refused(service: ServiceProcess) -
     with pytest.raises(AssertionError, match="another lock service"):
         other.start()
     assert other.popen is not None
-    assert other.popen.wait(10) == 4
+    assert other.popen.wait(60) == 4
     assert other.popen.stdout is not None
     other.popen.stdout.close()
 
 
 def test_shutdown_answers_waiters_and_ends_streams(service: ServiceProcess) -> None:
     http = Http(service.url)
-    stream = http.stream("stopped", ttl="5s")
+    stream = http.stream("stopped", ttl="60s")
     stream.next()
     answers: list[int] = []
     waiter = threading.Thread(
-        target=lambda: answers.append(Http(service.url).lock("stopped", wait="30s").status)
+        target=lambda: answers.append(Http(service.url).lock("stopped", wait="110s").status)
     )
     waiter.start()
     eventually(lambda: http.status("stopped")["waiters"] == 1)
     assert service.stop() == 0
-    waiter.join(10)
+    waiter.join(60)
     assert answers == [503]
     line = stream.next()
     assert line is not None

@@ -106,7 +106,7 @@ def test_four_outcomes_are_four_statuses(http: Http) -> None:
 
 
 def test_oversized_body_is_refused_before_it_is_read(service: ServiceProcess) -> None:
-    with socket.create_connection(("127.0.0.1", service.http_port), timeout=5) as raw:
+    with socket.create_connection(("127.0.0.1", service.http_port), timeout=60) as raw:
         raw.sendall(
             b"POST /v1.0-alpha2/lock/r HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Length: 999999999\r\n\r\n"
@@ -119,7 +119,7 @@ def test_endless_headers_do_not_affect_other_clients(service: ServiceProcess, ht
     for raw in slow:
         raw.sendall(b"POST /v1.0-alpha2/lock/r HTTP/1.1\r\nX-")
     assert http("GET", "/v1.0/healthz").status == 204
-    slow[0].settimeout(15)
+    slow[0].settimeout(60)
     assert slow[0].recv(1_000) == b"", "the service hangs up on a request that does not come"
     for raw in slow:
         raw.close()
@@ -221,7 +221,7 @@ class _HttpVerbs:
         self.http, self.resource = http, resource
 
     def lock(self) -> tuple[str, str, int]:
-        answer = self.http.lock(self.resource, immediate=True, ttl="9s")
+        answer = self.http.lock(self.resource, immediate=True, ttl="90s")
         if answer.status == 200:
             return "OK", answer.json["lockID"], answer.json["token"]
         return answer.json["errorCode"], "", 0
@@ -231,7 +231,7 @@ class _HttpVerbs:
 
     def renew(self, lock_id: str) -> str:
         path = f"/v1.0-alpha2/lock/{self.resource}"
-        return self._code(self.http("PUT", path, {"lockID": lock_id, "ttl": "8s"}))
+        return self._code(self.http("PUT", path, {"lockID": lock_id, "ttl": "80s"}))
 
     def status(self) -> tuple[bool, str]:
         found = self.http.status(self.resource)
@@ -247,7 +247,7 @@ class _GrpcVerbs:
 
     def lock(self) -> tuple[str, str, int]:
         try:
-            found = self._call("Lock", immediate=True, ttl=_duration(9))
+            found = self._call("Lock", immediate=True, ttl=_duration(90))
         except grpc.RpcError as error:
             return _code(error), "", 0
         return "OK", found.lock_id, found.token
@@ -256,7 +256,7 @@ class _GrpcVerbs:
         return self._done("Unlock", lock_id=lock_id)
 
     def renew(self, lock_id: str) -> str:
-        return self._done("Renew", lock_id=lock_id, ttl=_duration(8))
+        return self._done("Renew", lock_id=lock_id, ttl=_duration(80))
 
     def status(self) -> tuple[bool, str]:
         found = self._call("Status")
@@ -379,7 +379,7 @@ def test_non_loopback_address_requires_token_and_tls(tmp_path: Path) -> None:
         [sys.executable, "-c", code, *base, "--grpc-port", "0"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 2
@@ -429,7 +429,7 @@ def test_unhealthy_application_loses_its_locks(tmp_path: Path) -> None:
             assert http.lock("r", ttl="1s").status == 200
             assert eventually(lambda: http.status("r")["expiresInMs"] is None)
             answers[0] = 500
-            assert eventually(lambda: not http.status("r")["locked"], within_s=15)
+            assert eventually(lambda: not http.status("r")["locked"])
             http.close()
         app.shutdown()
 

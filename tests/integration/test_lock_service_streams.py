@@ -40,13 +40,13 @@ def http(service: ServiceProcess) -> Iterator[Http]:
 
 
 def test_stream_holds_the_lock_and_its_end_releases_it(http: Http) -> None:
-    with http.stream("ends", ttl="3s") as stream:
+    with http.stream("ends", ttl="60s") as stream:
         line = stream.next()
         assert line is not None
         assert line["type"] == "lock-acquired"
         assert line["token"] > 0
         assert http.lock("ends", immediate=True).status == 409
-    assert http.lock("ends", wait="2s").status == 200
+    assert http.lock("ends", wait="20s").status == 200
 
 
 def test_stream_pings_while_holding_and_while_waiting(http: Http) -> None:
@@ -292,7 +292,7 @@ def test_many_streams_share_one_connection(service: ServiceProcess, http: Http) 
         ready = asyncio.Barrier(1_001)
         async with grpc.aio.insecure_channel(service.grpc_address) as channel:
             tasks = [asyncio.ensure_future(hold(channel, n, ready)) for n in range(1_000)]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 held = asyncio.ensure_future(ready.wait())
                 await asyncio.wait({held, *tasks}, return_when=asyncio.FIRST_EXCEPTION)
                 await asyncio.gather(*tasks)
@@ -307,9 +307,10 @@ def test_hundreds_of_waiters_acquire_the_lock_in_turn(service: ServiceProcess) -
     from tidelock.lock.server.async_client import AsyncLockClient
 
     tokens: list[int] = []
+    before = threading.active_count()
 
     async def one(client: AsyncLockClient) -> None:
-        async with client.lock("crowd", wait_s=40) as held:
+        async with client.lock("crowd", wait_s=200) as held:
             tokens.append(held.token)
 
     async def scenario() -> None:
@@ -319,4 +320,4 @@ def test_hundreds_of_waiters_acquire_the_lock_in_turn(service: ServiceProcess) -
     asyncio.run(scenario())
     assert len(tokens) == 200
     assert tokens == sorted(set(tokens))
-    assert threading.active_count() < 100
+    assert threading.active_count() - before < 100
