@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tidelock.table import Table
     from tidelock.txn.app_transactions import AppTransaction
 
+    Mark = AppTransaction  # deprecated, as in `_DEPRECATED`
+
 __all__ = [
     "Alert",
     "AlertKind",

@@ -530,7 +530,7 @@ class Table(TableReader):
         return self.app_transaction(application)
 
     def _is_applied(self, transaction: AppTransaction | None) -> bool:
-        applied = None if transaction is None else self.app_transaction(transaction.application)
+        applied = None if transaction is None else self.app_transaction(transaction.app_id)
         return bool(transaction and applied and transaction.version <= applied.version)
 
     def writer(self) -> TableWriter:

@@ -262,7 +262,7 @@ def test_batch_is_retried_with_the_same_app_transaction(
     sink, clock = sink_of()
     before = clock.now().monotonic_ms
     sink(FakeFrame(), 4)  # type: ignore[arg-type]
-    assert [(app_transaction.application, app_transaction.version) for app_transaction in seen] == [
+    assert [(app_transaction.app_id, app_transaction.version) for app_transaction in seen] == [
         ("query-1", 4)
     ] * 3
     assert clock.now().monotonic_ms - before == 2_000 + 4_000

@@ -336,7 +336,7 @@ class Streamer:
             return write()
         except OutcomeUnknown:
             for _ in range(_RESOLVE_TRIES):
-                last = table.app_transaction(app_transaction.application)
+                last = table.app_transaction(app_transaction.app_id)
                 if last is not None and last.version >= app_transaction.version:
                     break
                 self.clock.sleep_ms(200)

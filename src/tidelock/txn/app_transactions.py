@@ -7,8 +7,10 @@ often it is retried, even by a process that was believed dead.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Final
 
 from tidelock.core.errors import InvalidInput
@@ -22,39 +24,71 @@ APPLICATIONS_MAX: Final = 4_096
 """Number of applications whose last transaction is retained. The least recently used is dropped."""
 
 
+def _accepts_application(kind: Any) -> Any:
+    """Accept the deprecated keyword `application` of a class as `app_id`."""
+    init = kind.__init__
+
+    @wraps(init)
+    def accepting(self: object, *args: Any, **kwargs: Any) -> None:
+        if "application" in kwargs:
+            if "app_id" in kwargs:
+                raise TypeError(f"{kind.__name__}() got both 'application' and 'app_id'")
+            _warn_deprecated("the keyword 'application'")
+            kwargs["app_id"] = kwargs.pop("application")
+        init(self, *args, **kwargs)
+
+    kind.__init__ = accepting
+    return kind
+
+
+def _warn_deprecated(old: str) -> None:
+    warnings.warn(
+        f"{old} is deprecated and will be removed in the next minor release; use 'app_id'",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+@_accepts_application
 @dataclass(frozen=True, slots=True)
 class AppTransaction:
-    """Batch `version` of `application`, with the data needed to start the next batch.
+    """Batch `version` of application `app_id`, with the data needed to start the next batch.
 
     `data` is a string, or a mapping of names to strings, which is also written to the commit's
     extra metadata.
     """
 
-    application: str
+    app_id: str
     version: int
     data: str | Mapping[str, str] = ""
 
     def __post_init__(self) -> None:
         """Validate the fields. Raises: `InvalidInput`."""
-        if not self.application:
+        if not self.app_id:
             raise InvalidInput(
-                "application: expected a name, got an empty string",
+                "app_id: expected a name, got an empty string",
                 hint="name the pipeline that writes the table",
             )
         if not 0 <= self.version <= VERSION_MAX:
             raise InvalidInput(
-                f"version of {self.application!r}: expected a non-negative integer, got"
+                f"version of {self.app_id!r}: expected a non-negative integer, got"
                 f" {self.version!r}",
                 hint="number the batches of the application",
             )
         texts = [self.data] if isinstance(self.data, str) else [*self.data, *self.data.values()]
-        size = len(self.application) + sum(map(len, texts))
+        size = len(self.app_id) + sum(map(len, texts))
         if size > DATA_CHARACTERS_MAX:
             raise InvalidInput(
-                f"the transaction of {self.application!r} has {size} characters, at most"
+                f"the transaction of {self.app_id!r} has {size} characters, at most"
                 f" {DATA_CHARACTERS_MAX} are allowed",
                 hint="store large data in a file and put its name in the transaction",
             )
+
+    @property
+    def application(self) -> str:
+        """The old name of `app_id`; deprecated."""
+        _warn_deprecated("the attribute 'application'")
+        return self.app_id
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -79,7 +113,7 @@ def with_applied(
     app_transactions: Mapping[str, AppliedTransaction], applied: AppliedTransaction
 ) -> Mapping[str, AppliedTransaction]:
     """Return the last transactions with `applied` added as the most recently used."""
-    name = applied.app_transaction.application
+    name = applied.app_transaction.app_id
     remaining = {other: held for other, held in app_transactions.items() if other != name}
     if len(remaining) >= APPLICATIONS_MAX:
         del remaining[next(iter(remaining))]
@@ -102,7 +136,7 @@ def app_transaction_fields(app_transaction: AppTransaction) -> dict[str, Any]:
     """Return an application transaction as the JSON fields of an entry."""
     data = app_transaction.data
     fields: dict[str, Any] = {
-        "application": app_transaction.application,
+        "application": app_transaction.app_id,
         "version": app_transaction.version,
     }
     if data != "":

@@ -71,7 +71,7 @@ def _forgotten(fields: Fields, name: str) -> tuple[str, str] | None:
 
 def _app_transactions(fields: Fields, name: str) -> dict[str, AppliedTransaction]:
     found = map(applied_of, fields.objects(name))
-    return {applied.app_transaction.application: applied for applied in found}
+    return {applied.app_transaction.app_id: applied for applied in found}
 
 
 def _savepoints(fields: Fields, name: str) -> dict[str, str]:

@@ -292,7 +292,7 @@ def _with_previous_batch(fact: Commit, state: LedgerState) -> Commit:
     """Return the commit with the application's previous batch, for a later rollback (C82)."""
     if fact.app_transaction is None:
         return fact
-    name = fact.app_transaction.application
+    name = fact.app_transaction.app_id
     return replace(fact, follows={name: state.app_transactions.get(name)})
 
 

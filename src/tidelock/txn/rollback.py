@@ -333,7 +333,7 @@ def _last_transactions(
         if not isinstance(fact, Commit) or fact.action is Action.SAVEPOINT:
             continue
         batch = fact.app_transaction
-        if batch is None or (name := batch.application) not in names:
+        if batch is None or (name := batch.app_id) not in names:
             continue
         if fact.instant not in gone:
             left[name] = AppliedTransaction(batch, fact.instant, entry.time)

@@ -474,7 +474,7 @@ def _commit_problem(commit: Commit, state: LedgerState, owner: str) -> str | Non
     applied = already_applied(commit.app_transaction, state)
     if applied is not None:
         last = applied.app_transaction
-        return f"{last.application} has committed batch {last.version} as {applied.instant}"
+        return f"{last.app_id} has committed batch {last.version} as {applied.instant}"
     return None
 
 
@@ -504,7 +504,7 @@ def already_applied(
     """Return the last transaction of the application if it covers `app_transaction` (C79)."""
     if app_transaction is None:
         return None
-    applied = state.app_transactions.get(app_transaction.application)
+    applied = state.app_transactions.get(app_transaction.app_id)
     return applied if applied is not None and applied.covers(app_transaction) else None
 
 

@@ -283,7 +283,7 @@ class TableScene(Scene):
 def _entry(entry: e.LedgerEntry) -> Text:
     match entry.fact:
         case e.Commit(app_transaction=step, footprint=footprint, rebased=rebased):
-            writer = "" if step is None else f"{step.application}, step {step.version}: "
+            writer = "" if step is None else f"{step.app_id}, step {step.version}: "
             again = f", rebased {rebased}x" if rebased else ""
             return Text(f"{writer}{footprint.commit_kind}{again}", "green" if rebased else "")
         case e.Plan(action, targets):

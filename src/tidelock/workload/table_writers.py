@@ -73,7 +73,7 @@ class SparkStepWriter:
     def apply(self, step: steps.Step, app_transaction: AppTransaction) -> int:
         """Apply the step; Spark does not report the number of rebases."""
         identity = {
-            "tidelock.txn.app.id": app_transaction.application,
+            "tidelock.txn.app.id": app_transaction.app_id,
             "tidelock.txn.version": str(app_transaction.version),
         }
         self._write(step, {**self.options, **identity})

@@ -213,7 +213,7 @@ def serviced(kind: str, options: Mapping[str, object] | None = None) -> Table:
 def test_deprecated_names_of_app_transactions_work_and_warn() -> None:
     table = create_table(partition_by="region")
     with pytest.warns(DeprecationWarning, match=r"use tidelock\.AppTransaction"):
-        old: type[tl.AppTransaction] = getattr(tl, "Mark")  # noqa: B009 - hidden from mypy
+        old = tl.Mark
     assert old is tl.AppTransaction
     for version, (write, given) in enumerate(
         [

@@ -210,3 +210,15 @@ def test_empty_or_oversized_app_transaction_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput):
         AppTransaction(application, version, data)
+
+
+def test_deprecated_name_of_the_application_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="'application' is deprecated") as warned:
+        old = AppTransaction(application="a", version=1)  # type: ignore[call-arg]
+    assert warned[0].filename == __file__
+    assert old == AppTransaction("a", 1) == AppTransaction(app_id="a", version=1)
+    with pytest.warns(DeprecationWarning, match="use 'app_id'"):
+        assert old.application == "a"
+    with pytest.raises(TypeError, match="both 'application' and 'app_id'"):
+        AppTransaction(app_id="a", application="a", version=1)  # type: ignore[call-arg]
+    assert replace(old, app_id="b", version=2) == AppTransaction("b", 2)

@@ -134,7 +134,7 @@ class Sink:
                 if not IGNORE_FAILED.required(self.options):
                     raise
                 logger.exception(
-                    "%s: batch %d of %s was dropped", self.uri, batch, app_transaction.application
+                    "%s: batch %d of %s was dropped", self.uri, batch, app_transaction.app_id
                 )
                 return
             if report.repeated:
@@ -172,7 +172,7 @@ class Sink:
         Two queries with one name both count from 0, and so does a query whose checkpoints were
         deleted. Skipping its batches would lose rows.
         """
-        table, application = self._table, app_transaction.application
+        table, application = self._table, app_transaction.app_id
         last = None if table is None else table.app_transaction(application)
         before = None if last is None else last.metadata.get(QUERY)
         if last is None or before in (None, app_transaction.metadata[QUERY]):
