@@ -192,6 +192,10 @@ CASES: dict[str, Case] = {
     "out of range": command("lock", "acquire", ORDERS, "--validity", "5"),
     "renewal too rare": command("lock", "acquire", ORDERS, "--validity", "20", "--renew", "10"),
     "unknown key": command("lock", "status", ORDERS, "--prop", TYPO),
+    "unknown key of the configuration": command("config", "hoodie.index.typ"),
+    "value of a refused key": command(
+        *CREATE, "--columns", COLUMNS, "--key", "id", "-O", "hoodie.table.base.file.format=ORC"
+    ),
     "not key=value": command("lock", "status", ORDERS, "--prop", "hoodie.table.name"),
     "missing properties file": command("lock", "status", ORDERS, "--props", "{dir}/no.properties"),
     "properties include each other": command(

@@ -55,7 +55,7 @@ def test_switch_of_the_metadata_table_has_an_entry_of_its_own(tidelock: Program)
 def test_unknown_key_is_an_error_with_close_matches(tidelock: Program) -> None:
     ended = tidelock("config", "hoodie.index.typ")
     assert ended.code == 2
-    assert "unknown option hoodie.index.typ" in ended.err
+    assert "unknown setting hoodie.index.typ" in ended.err
     assert "did you mean hoodie.index.type?" in ended.err
 
 

@@ -195,7 +195,7 @@ def test_archive_moves_the_oldest_instants(tidelock: Program, folder: Path) -> N
         ),
         (("compact", "{}", "run", "-O", "hoodie.compaction.strategy=Nope"), "got 'Nope'"),
         (("clean", "{}", "run", "-O", "hoodie.clean.commits.retained=0"), "a positive integer"),
-        (("clean", "{}", "run", "-O", "hoodie.clean.comits.retained=2"), "unknown option"),
+        (("clean", "{}", "run", "-O", "hoodie.clean.comits.retained=2"), "unknown setting"),
     ],
 )
 def test_usage_error_is_explained(

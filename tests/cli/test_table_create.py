@@ -78,7 +78,7 @@ def test_columns_can_be_read_from_a_file(tidelock: Program, tmp_path: Path) -> N
         (["--columns", COLUMNS, "--key", "id", "--type", "x"], 2, "got 'X'"),
         (["--columns", COLUMNS, "--key", "id", "--version", "7"], 2, "version 7"),
         (["--columns", COLUMNS, "--key", "id", "-O", "x"], 2, "expected KEY=VALUE"),
-        (["--columns", COLUMNS, "--key", "id", "-O", "hoodie.table.nme=x"], 2, "unknown option"),
+        (["--columns", COLUMNS, "--key", "id", "-O", "hoodie.table.nme=x"], 2, "unknown setting"),
         (["--schema", "/no/such.avsc", "--key", "id"], 8, "cannot be read"),
     ],
 )

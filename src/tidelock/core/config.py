@@ -307,7 +307,7 @@ def unknown_key(name: str, near: Iterable[str]) -> ConfigInvalid:
     """Return the error for a name that is not in the catalogue."""
     names = " or ".join(near)
     hint = f"did you mean {names}?" if names else "see docs/configuration.md"
-    return ConfigInvalid(f"unknown option {name}", hint=hint)
+    return ConfigInvalid(f"unknown setting {name}", hint=hint)
 
 
 def check_values(settings: Mapping[str, object]) -> None:

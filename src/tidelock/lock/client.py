@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from tidelock.core.clock import Clock
-from tidelock.core.config import unknown_keys
+from tidelock.core.config import unknown_key, unknown_keys
 from tidelock.core.errors import (
     AcquireTimeout,
-    ConfigInvalid,
     DataCorrupt,
     InvalidInput,
     StoreUnreachable,
@@ -461,5 +460,4 @@ def lock(
 def reject_unknown_keys(settings: Mapping[str, object]) -> None:
     """Raise `ConfigInvalid` for a misspelled lock key; keys of other parts of Hudi pass."""
     for name, near in unknown_keys(settings, prefixes=("tidelock.", "hoodie.write.lock.")).items():
-        hint = f"did you mean {near}?" if near else "see docs/configuration.md"
-        raise ConfigInvalid(f"unknown setting {name}", hint=hint)
+        raise unknown_key(name, [near] if near else [])

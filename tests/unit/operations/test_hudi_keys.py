@@ -197,6 +197,6 @@ def test_setting_without_effect_is_logged_once_per_process(
     ],
 )
 def test_unknown_names_are_errors(name: str, near: str) -> None:
-    with pytest.raises(ConfigInvalid, match=f"unknown option {name}") as caught:
+    with pytest.raises(ConfigInvalid, match=f"unknown setting {name}") as caught:
         check_options({name: "1"})
     assert near in caught.value.hint

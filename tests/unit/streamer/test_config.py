@@ -45,11 +45,11 @@ def streamer_request(**given: Any) -> StreamerRequest:
         ),
         (
             {"properties": {"tidelock.streamer.malformedd": "quarantine"}},
-            "unknown option tidelock.streamer.malformedd",
+            "unknown setting tidelock.streamer.malformedd",
         ),
         (
             {"properties": {"hoodie.streamer.source.kafka.topics": "t"}},
-            "unknown option hoodie.streamer.source.kafka.topics",
+            "unknown setting hoodie.streamer.source.kafka.topics",
         ),
     ],
 )
