@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tidelock.core import unsupported_keys
 from tidelock.core.errors import ConfigInvalid
+from tidelock.core.formatting import alternatives
 from tidelock.core.unsupported_keys import HudiKey, KeySupport
 
 logger = logging.getLogger(__name__)
@@ -159,7 +160,9 @@ class ConfigKey(Generic[T]):
         value = self.value(settings)
         if value is None:
             raise ConfigInvalid(
-                f"Property {self.key} does not exist!", hint=f"set {self.key}: {self.doc}"
+                f"{self.key}: required, not set",
+                hint=f"set {self.key}=VALUE in the options or the properties file; VALUE:"
+                f" {self.doc}",
             )
         return value
 
@@ -169,7 +172,7 @@ class ConfigKey(Generic[T]):
         if isinstance(value, int) and value < 1:
             raise ConfigInvalid(
                 f"{self.key}: expected a positive integer, got {value}",
-                hint=f"{self.key}: {self.doc}",
+                hint=f"set {self.key} to 1 or more: {self.doc}",
             )
         return value
 
@@ -182,9 +185,10 @@ class ConfigKey(Generic[T]):
 
     def unknown_value(self, value: object, choices: Iterable[str] = ()) -> ConfigInvalid:
         """Return the error for a value that is none of the choices."""
-        known = ", ".join(choices or self.choices)
+        known = tuple(choices or self.choices)
         return ConfigInvalid(
-            f"{self.key}: expected one of {known}, got {str(value)!r}", hint=f"use {known}"
+            f"{self.key}: expected one of {', '.join(known)}, got {str(value)!r}",
+            hint=f"use {alternatives(known)}",
         )
 
     def _parsed(self, name: str, raw: object) -> T:
@@ -194,13 +198,20 @@ class ConfigKey(Generic[T]):
         except ValueError as error:
             found = "a value that is not shown" if self.secret else repr(text)
             raise ConfigInvalid(
-                f"{name}: expected {self._expected()}, got {found}", hint=f"{name}: {self.doc}"
+                f"{name}: expected {self._expected()}, got {found}", hint=self._correction()
             ) from error
 
     def _expected(self) -> str:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         return _EXPECTED.get(self.type_name, "a valid value")
+
+    def _correction(self) -> str:
+        if self.choices:
+            return f"use {alternatives(self.choices)}"
+        if self.type_name in _EXPECTED:
+            return f"set {self.key} to {_EXPECTED[self.type_name]}: {self.doc}"
+        return f"correct {self.key}: {self.doc}"
 
 
 def boolean(text: str) -> bool:

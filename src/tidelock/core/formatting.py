@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from tidelock.core.errors import TidelockError
@@ -28,6 +29,12 @@ def duration(duration_ms: float) -> str:
 def pluralize(count: int, thing: str) -> str:
     """Return a count with its noun: 1 file group, 2 file groups."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Return names as a choice: `A`, `A or B`, `A, B or C`."""
+    *head, last = names
+    return f"{', '.join(head)} or {last}" if head else last
 
 
 def format_epoch_ms(epoch_ms: int) -> str:

@@ -103,10 +103,14 @@ class LockSettings:
             )
         if validity_s < VALIDITY_S_MIN:
             raise ConfigInvalid(
-                f"{VALIDITY_S.key}: expected at least {VALIDITY_S_MIN} seconds, got {validity_s}"
+                f"{VALIDITY_S.key}: expected at least {VALIDITY_S_MIN} seconds, got {validity_s}",
+                hint=f"set {VALIDITY_S.key} to {VALIDITY_S_MIN} or more",
             )
         if renew_s < 1:
-            raise ConfigInvalid(f"{RENEW_S.key}: expected at least 1 second, got {renew_s}")
+            raise ConfigInvalid(
+                f"{RENEW_S.key}: expected at least 1 second, got {renew_s}",
+                hint=f"set {RENEW_S.key} to 1 or more",
+            )
         lease = Lease(
             validity_ms=validity_s * 1000,
             renew_ms=renew_s * 1000,

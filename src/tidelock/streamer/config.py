@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from tidelock.core.config import ConfigKey, ConfigSection, comma_list
 from tidelock.core.errors import ConfigInvalid
+from tidelock.core.formatting import alternatives
 from tidelock.lock.config import TABLE_NAME
 from tidelock.operations import config as o
 from tidelock.services.config import COMPACT_INLINE
@@ -292,9 +293,15 @@ class StreamerRequest:
             ("--table-type", self.table_type, _TYPES),
         ):
             if value is not None and value.upper() not in known:
-                raise ConfigInvalid(f"{flag}: expected one of {', '.join(known)}, got {value!r}")
+                raise ConfigInvalid(
+                    f"{flag}: expected one of {', '.join(known)}, got {value!r}",
+                    hint=f"use {flag} {alternatives(known)}",
+                )
         if self.source_limit is not None and self.source_limit < 1:
-            raise ConfigInvalid(f"--source-limit: expected 1 or more, got {self.source_limit}")
+            raise ConfigInvalid(
+                f"--source-limit: expected 1 or more, got {self.source_limit}",
+                hint="use 1 or more, or omit it for the limit of the source",
+            )
         if self.filter_dupes and self.op.upper() not in _INSERTS:
             raise ConfigInvalid(
                 f"--filter-dupes: not allowed with --op {self.op}",

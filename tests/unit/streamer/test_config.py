@@ -30,7 +30,10 @@ def streamer_request(**given: Any) -> StreamerRequest:
     ("given", "expected"),
     [
         ({"source_class": "PulsarSource"}, "unknown source class 'PulsarSource'"),
-        ({"source_class": "JsonKafkaSource"}, "hoodie.streamer.source.kafka.topic does not exist"),
+        (
+            {"source_class": "JsonKafkaSource"},
+            "hoodie.streamer.source.kafka.topic: required, not set",
+        ),
         ({"op": "DELETE"}, "--op: expected one of .*, got 'DELETE'"),
         ({"table_type": "ROWS"}, "--table-type: expected one of .*, got 'ROWS'"),
         ({"source_limit": 0}, "--source-limit: expected 1 or more, got 0"),
@@ -41,7 +44,7 @@ def streamer_request(**given: Any) -> StreamerRequest:
         ),
         (
             {"initial_checkpoint_provider": "KafkaConnectHdfsProvider"},
-            "hoodie.streamer.checkpoint.provider.path does not exist",
+            "hoodie.streamer.checkpoint.provider.path: required, not set",
         ),
         (
             {"properties": {"tidelock.streamer.malformedd": "quarantine"}},

@@ -37,12 +37,12 @@ def test_unknown_provider_is_reported_with_the_known_ones(tmp_path: Path) -> Non
 
 
 def test_missing_provider_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigInvalid, match=r"hoodie\.write\.lock\.provider does not exist"):
+    with pytest.raises(ConfigInvalid, match=r"hoodie\.write\.lock\.provider: required, not set"):
         open_provider({})
 
 
-def test_missing_base_path_has_the_error_of_hudi() -> None:
-    with pytest.raises(ConfigInvalid, match=r"Property hoodie\.base\.path does not exist!"):
+def test_missing_base_path_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigInvalid, match=r"hoodie\.base\.path: required, not set"):
         open_provider({"hoodie.write.lock.provider": JAVA})
 
 
