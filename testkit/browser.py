@@ -92,14 +92,19 @@ class Page:
             raise
 
     def click(self, selector: str) -> None:
-        """Click the center of an element with the mouse."""
+        """Click the center of an element with the mouse, once it stays where it is."""
         element = f"document.querySelector({json.dumps(selector)})"
         self.until(f"!!{element}")
         self.run(f"{element}.scrollIntoView({{block: 'center'}})")
-        box = self.run(
-            f"(() => {{ const b = {element}.getBoundingClientRect();"
-            " return [b.left + b.width / 2, b.top + b.height / 2]; })()"
+        # Parts of a page that load late move the others.
+        place = (
+            f"((e) => {{ window.lastPlace = window.place; if (!e) return (window.place = '');"
+            " const b = e.getBoundingClientRect();"
+            " window.place = `${b.left + b.width / 2},${b.top + b.height / 2}`;"
+            f" return window.place === window.lastPlace && window.place; }})({element})"
         )
+        self.run("window.place = ''")
+        box = [float(number) for number in self.until(place).split(",")]
         for kind in ("mousePressed", "mouseReleased"):
             at = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
             self._call("Input.dispatchMouseEvent", type=kind, **at)
