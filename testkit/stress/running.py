@@ -28,6 +28,8 @@ _TICK_S: Final = 0.1
 _ASLEEP_S: Final = 5.0
 """Longer than the lifetime of a heartbeat."""
 _TIMEOUT_S: Final = 900.0
+_WORK_TIMEOUT_S: Final = 120.0
+"""How much longer a run lasts on a machine on which nothing was done in its time."""
 _NEVER: Final = ("DataCorrupt:", "InvariantBroken:")
 """Errors that must not occur on a healthy table."""
 
@@ -91,12 +93,13 @@ class Stress:
     _asleep: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Run the processes for a while, then stop them."""
+        """Run the processes for a while, at least until something was done, then stop them."""
         for name, role in self.plan.programs.items():
             self.pool.start(name, role)
         self._until(self._all_at_work, "not every process started to work")
         began = harmed = restored = time.monotonic()
-        while (now := time.monotonic()) < began + self.plan.seconds:
+        until = began + self.plan.seconds
+        while (now := time.monotonic()) < until or not self._has_worked(until):
             time.sleep(_TICK_S)
             self._wake(now)
             self._check_alive()
@@ -117,6 +120,13 @@ class Stress:
         return {each.name for each in self.events if each.kind == "starts"} >= set(
             self.plan.programs
         )
+
+    def _has_worked(self, until: float) -> bool:
+        """Return whether a row was written, read, and a fault injected, or it takes too long."""
+        self.events += self.pool.read_journals()
+        faults = self.result.counted["kills"] + self.result.counted["sleeps"]
+        done = {"wrote", "read"} <= {each.kind for each in self.events} and faults > 0
+        return done or time.monotonic() > until + _WORK_TIMEOUT_S
 
     def _all_ended(self) -> bool:
         return not any(program.is_running for program in self.pool.programs.values())
