@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def test_ingestion_with_separate_compactor_and_clusterer() -> None:
     command = [sys.executable, str(EXAMPLES / "separate_services.py"), "--batches", "12"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert "ingestion: 12 batches" in done.stdout
     assert "rows, each from its last batch" in done.stdout

@@ -21,9 +21,9 @@ from tidelock.storage.local import LocalStore
 from tidelock.core.errors import HoldingLost, InvalidInput
 writes = []
 store = LocalStore(Path(sys.argv[1]), fsync=False, observe=lambda verb: writes.append(verb))
-lock = Lock(store, Lease(validity_ms=2000, renew_ms=50), probe=False)
+lock = Lock(store, Lease(validity_ms=60_000, renew_ms=50), probe=False)
 lock.acquire(0)
-other = Lock(store, Lease(validity_ms=2000, renew_ms=50), probe=False)
+other = Lock(store, Lease(validity_ms=60_000, renew_ms=50), probe=False)
 threading.Thread(target=other.acquire, args=(1,), daemon=True).start()
 time.sleep(0.1)  # let the thread start to wait
 pid = os.fork()
@@ -62,13 +62,13 @@ print("parent held", token)
 """
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_forked_child_holds_nothing_and_writes_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,7 +90,9 @@ if sys.argv[2] == "raise":
 
 @pytest.mark.parametrize(("how", "code"), [("return", 0), ("raise", 3)])
 def test_process_exit_releases_the_lock(tmp_path: Path, how: str, code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", EXIT, str(tmp_path), how], timeout=40, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", EXIT, str(tmp_path), how], timeout=120, check=False
+    )
     assert done.returncode == code
     found = LocalStore(tmp_path).get(LOCK_KEY)
     assert found is not None

@@ -149,7 +149,7 @@ def stopped_until(child: subprocess.Popen[str], taken: Callable[[], bool]) -> st
     return out
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("script", [STORAGE, RELEASE], ids=["check", "release"])
 def test_resumed_holder_of_the_storage_lock_continues_after_its_callback(
     script: str, tmp_path: Path
@@ -161,7 +161,7 @@ def test_resumed_holder_of_the_storage_lock_continues_after_its_callback(
     assert output == "stopped after its callback, 1\n"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_resumed_holder_of_any_provider_continues_after_its_callback(tmp_path: Path) -> None:
     settings = {
         "hoodie.write.lock.provider": STATES,
@@ -176,7 +176,7 @@ def test_resumed_holder_of_any_provider_continues_after_its_callback(tmp_path: P
     assert output == "stopped after its callback, 1\n"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_resumed_holder_of_a_service_lock_continues_after_its_callback(tmp_path: Path) -> None:
     with ServiceProcess(str(tmp_path / "store")) as service:
         settings = {

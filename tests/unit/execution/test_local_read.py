@@ -68,7 +68,7 @@ def test_rows_are_in_slice_order_whichever_is_read_first(
 
     def reader(piece: str) -> Iterator[pa.Table]:
         if piece == "0":
-            assert last_read.wait(10), "the slices are not read side by side"
+            assert last_read.wait(60), "the slices are not read side by side"
         yield batch(piece, 0)
         yield batch(piece, 1)
         if piece == "2":
@@ -168,7 +168,7 @@ def test_caller_that_stops_halfway_does_not_block_exit() -> None:
         "print(next(batches).num_rows)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 

@@ -471,7 +471,7 @@ def test_concurrent_writers_lose_nothing_that_commits_after_a_restore(
     writers = [threading.Thread(target=write, args=(key,)) for key in acknowledged]
     for writer in writers:
         writer.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not all(acknowledged.values()) and time.monotonic() < deadline:
         time.sleep(0.01)
     done = None

@@ -29,7 +29,7 @@ def test_address_can_be_opened_in_another_process(tmp_path: Path) -> None:
     address = StoreAddress(f"file://{tmp_path}")
     process = multiprocessing.get_context("spawn").Process(target=write_there, args=(address,))
     process.start()
-    process.join(60)
+    process.join(200)
     assert process.exitcode == 0
     assert address.open().head("from/there") is not None
 

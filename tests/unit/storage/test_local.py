@@ -63,7 +63,7 @@ def leftovers(root: Path) -> list[str]:
 
 def joined(processes: list[BaseProcess]) -> None:
     for process in processes:
-        process.join(60)
+        process.join(200)
         assert process.exitcode == 0
 
 
@@ -120,7 +120,7 @@ def test_reader_never_sees_a_partial_object_while_processes_replace_it(
     finally:
         for writer in writers:
             writer.kill()
-            writer.join(10)
+            writer.join(60)
     assert seen >= {b"a", b"b", b"c"}
 
 
@@ -151,7 +151,7 @@ def test_each_name_is_created_by_one_process(root: Path, store: LocalStore) -> N
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    wins = [int(racer.communicate(timeout=60)[0]) for racer in racers]
+    wins = [int(racer.communicate(timeout=200)[0]) for racer in racers]
     assert sum(wins) == 100
     assert len(list(store.list("key/"))) == 100
 
@@ -244,7 +244,7 @@ def test_folder_is_not_an_object(store: LocalStore, verb: str) -> None:
         getattr(store, verb)("folder")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_named_pipe_in_place_of_an_object_does_not_block_a_reader(
     store: LocalStore, root: Path
 ) -> None:
@@ -550,7 +550,7 @@ def test_writer_stopped_while_locked_causes_an_error_and_not_a_hang(root: Path) 
         put(store, "another", b"x", Create())
     finally:
         stopped.send_signal(signal.SIGKILL)
-        stopped.communicate(timeout=10)
+        stopped.communicate(timeout=60)
     put(store, "object", b"new", Match(version))
     assert body_of(store, "object") == b"new"
 
