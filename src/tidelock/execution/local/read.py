@@ -147,6 +147,8 @@ class _BatchRelay:
                 if not self._put(stream, batch):
                     return
         except BaseException as error:  # noqa: BLE001 - re-raised in `take`
+            # Before this thread takes the next stream: the caller may be slow to notice the error.
+            self._stopped = True
             with self._changed:
                 self._error = self._error or error
                 self._changed.notify_all()
