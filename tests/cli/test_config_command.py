@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.program import Program
+from tidelock.lock.config import RENEW_S, VALIDITY_S, WAIT_TIME_MS
 
 
 def test_key_is_explained(tidelock: Program) -> None:
@@ -91,3 +92,23 @@ def test_sections_and_their_keys_are_listed(tidelock: Program) -> None:
     assert ended.code == 2
     assert "expected a section" in ended.err
     assert tidelock("config", "a", "--section", "Lock").code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "default"),
+    [
+        (("acquire",), "--wait", f"{WAIT_TIME_MS.key}, 60 s"),
+        (("acquire",), "--validity", str(VALIDITY_S.default)),
+        (("acquire",), "--renew", str(RENEW_S.default)),
+        (("streamer",), "--max-retry-count", "3"),
+        (("streamer",), "--retry-interval-seconds", "30.0"),
+        (("streamer",), "--min-sync-interval-seconds", "0.0"),
+    ],
+)
+def test_help_shows_the_default(
+    tidelock: Program, command: tuple[str, ...], option: str, default: str
+) -> None:
+    group = ("lock",) if command == ("acquire",) else ()
+    words = " ".join(tidelock(*group, *command, "--help").out.split())
+    described = words.partition(f" {option} ")[2][:200]
+    assert f"[default: {default}]" in described

@@ -18,10 +18,10 @@ from tidelock.cli.output import Output
 from tidelock.core.clock import Clock
 from tidelock.core.errors import ConfigInvalid, InvalidInput, NotFound, PermissionDenied
 from tidelock.core.javaproperties import parse_properties
-from tidelock.core.limits import PROPERTIES_BYTES_MAX
+from tidelock.core.limits import PROPERTIES_BYTES_MAX, RENEWALS_PER_VALIDITY, VALIDITY_S_MIN
 from tidelock.core.system import SystemClock
 from tidelock.lock.client import lock, reject_unknown_keys
-from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, LockSettings
+from tidelock.lock.config import PROVIDER, RENEW_S, VALIDITY_S, WAIT_TIME_MS, LockSettings
 from tidelock.lock.lease import Lease
 from tidelock.lock.providers import config
 from tidelock.lock.providers.registry import SERVICE, class_path_of, is_storage, provider_name
@@ -231,7 +231,7 @@ class AcquireOptions(ProviderOptions):
         option(
             "--wait SECONDS",
             "How long to wait for the lock; inf waits forever."
-            " [default: hoodie.write.lock.wait_time_ms, 60 s]",
+            f" [default: {WAIT_TIME_MS.key}, {WAIT_TIME_MS.required({}) / 1000:g} s]",
         ),
     ] = None
     no_wait: Annotated[bool, flag("--no-wait", "Try once and do not wait.")] = False
@@ -243,14 +243,15 @@ class AcquireOptions(ProviderOptions):
         int | None,
         option(
             "--validity SECONDS",
-            "How long the lock is valid without renewal; at least 10. [default: 300]",
+            f"How long the lock is valid without renewal; at least {VALIDITY_S_MIN}."
+            f" [default: {VALIDITY_S.default}]",
         ),
     ] = None
     renew: Annotated[
         int | None,
         option(
             "--renew SECONDS",
-            "The renewal interval; at most a tenth of the validity. [default: 30]",
+            f"The renewal interval; at most a tenth of the validity. [default: {RENEW_S.default}]",
         ),
     ] = None
 
@@ -262,7 +263,9 @@ class AcquireOptions(ProviderOptions):
             if self.service is not None:
                 found[config.TTL_MS.key] = self.validity * 1000
             if self.renew is None and RENEW_S.value(found) == RENEW_S.default:
-                found[RENEW_S.key] = max(1, min(30, self.validity // 10))
+                found[RENEW_S.key] = max(
+                    1, min(RENEW_S.required({}), self.validity // RENEWALS_PER_VALIDITY)
+                )
         if self.renew is not None:
             found[RENEW_S.key] = self.renew
         return found

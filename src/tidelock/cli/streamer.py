@@ -125,6 +125,7 @@ class StreamerOptions:
         option(
             "--min-sync-interval-seconds SECONDS",
             "With --continuous: the minimum time between two batches.",
+            show_default=True,
         ),
     ] = 0.0
     termination: Annotated[
@@ -137,10 +138,15 @@ class StreamerOptions:
     ] = None
     retries_max: Annotated[
         int,
-        option("--max-retry-count N", "The number of retries of a batch after a transient error."),
+        option(
+            "--max-retry-count N",
+            "The number of retries of a batch after a transient error.",
+            show_default=True,
+        ),
     ] = 3
     retry_interval_s: Annotated[
-        float, option("--retry-interval-seconds SECONDS", "The delay before a retry.")
+        float,
+        option("--retry-interval-seconds SECONDS", "The delay before a retry.", show_default=True),
     ] = 30.0
     disable_compaction: Annotated[
         bool, flag("--disable-compaction", "Do not compact the table.")

@@ -61,6 +61,8 @@ _UNIT_OF: Final = {
     "EPOCHMILLISECONDS": "MILLISECONDS",
     "EPOCHMICROSECONDS": "MICROSECONDS",
 }
+TIME_TYPES: Final = (*_UNIT_OF, "SCALAR", "DATE_STRING", "MIXED")
+"""The types of partition columns that the TIMESTAMP key generator converts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,7 @@ class TimestampPartitions:
         unit = _UNIT_OF.get(kind)
         if kind == "SCALAR":
             unit = (_setting(values, "timestamp.scalar.time.unit") or "SECONDS").upper()
-        if kind not in (*_UNIT_OF, "SCALAR", "DATE_STRING", "MIXED") or (
-            unit is not None and unit not in _MICROSECONDS
-        ):
+        if kind not in TIME_TYPES or (unit is not None and unit not in _MICROSECONDS):
             raise ConfigInvalid(
                 f"{_PREFIXES[0]}timestamp.type: invalid type {kind!r}, unit {unit!r}"
             )

@@ -12,7 +12,11 @@ from tidelock.lock.lease import Lease
 
 PROVIDER = ConfigSection.LOCK.declare(
     "hoodie.write.lock.provider",
-    "class name of the lock provider; Hudi's Java names are accepted",
+    "lock provider, by class name with package: Hudi's Java class, such as"
+    " `org.apache.hudi.client.transaction.lock.StorageBasedLockProvider`, Tidelock's, or"
+    " `module:Class` of your own, see docs/lock-providers.md; default: none for writes, whose"
+    " commits the ledger orders alone, or the ZooKeeper lock if its URL is set; `tidelock lock`"
+    " takes the storage lock",
     parse=str,
 )
 BASE_PATH = ConfigSection.LOCK.declare(
@@ -56,7 +60,7 @@ CLIENT_WAIT_BETWEEN_RETRIES_MS = ConfigSection.LOCK.declare(
     default=5_000,
     aliases=("hoodie.write.lock.client.wait_time_ms",),
 )
-HEARTBEAT_INTERVAL_MS = ConfigSection.LOCK.declare(
+HIVE_HEARTBEAT_INTERVAL_MS = ConfigSection.LOCK.declare(
     "hoodie.write.lock.heartbeat_interval_ms",
     "heartbeat interval of the Hive metastore provider",
     default=60_000,

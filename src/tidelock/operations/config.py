@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -22,7 +22,8 @@ from tidelock.core.config import (
 from tidelock.core.errors import ConfigInvalid, Unsupported
 from tidelock.execution.filegroup.context import BloomSettings, FileSettings, LogFormat
 from tidelock.execution.filegroup.key_lookup import IndexKind
-from tidelock.hudi.properties import MergeMode, TableProperties, TableType
+from tidelock.hudi.keys import TIME_TYPES
+from tidelock.hudi.properties import KeyGenerator, MergeMode, TableProperties, TableType
 from tidelock.hudi.schema import EVOLUTION_OPTION, Evolution, EvolutionRule
 
 _MEBIBYTE: Final = 1024 * 1024
@@ -53,6 +54,15 @@ _STRATEGIES: Final = {
 }
 
 _CODECS: Final = ("gzip", "snappy", "zstd", "lz4", "brotli", "uncompressed")
+
+
+KEY_GENERATORS: Final = (
+    KeyGenerator.SIMPLE,
+    KeyGenerator.COMPLEX,
+    KeyGenerator.NON_PARTITION,
+    KeyGenerator.TIMESTAMP,
+)
+"""The key generators of tables that can be written."""
 
 
 class DuplicatePolicy(StrEnum):
@@ -146,8 +156,10 @@ MERGE_STRATEGY = ConfigSection.TABLES.declare(
 )
 KEY_GENERATOR_TYPE = ConfigSection.TABLES.declare(
     "hoodie.datasource.write.keygenerator.type",
-    "SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; default: by the number of columns",
+    "how record keys and partition paths are derived from columns; default: by the number of"
+    " columns",
     parse=str.upper,
+    choices=KEY_GENERATORS,
     aliases=("hoodie.table.keygenerator.type",),
 )
 KEY_GENERATOR_CLASS = ConfigSection.TABLES.declare(
@@ -158,20 +170,21 @@ KEY_GENERATOR_CLASS = ConfigSection.TABLES.declare(
 )
 
 
-def _time_option(name: str, doc: str) -> ConfigKey[str]:
+def _time_option(name: str, doc: str, *, choices: Iterable[str] = ()) -> ConfigKey[str]:
     """Declare an option of the TIMESTAMP key generator, with the alias of Hudi's streamer."""
     return ConfigSection.TABLES.declare(
         f"hoodie.keygen.timebased.{name}",
         doc,
         parse=str,
         aliases=(f"hoodie.deltastreamer.keygen.timebased.{name}",),
+        choices=choices,
     )
 
 
 TIME_TYPE = _time_option(
     "timestamp.type",
-    "type of the partition column of the TIMESTAMP key generator: UNIX_TIMESTAMP,"
-    " EPOCHMILLISECONDS, EPOCHMICROSECONDS, SCALAR, DATE_STRING or MIXED",
+    "type of the partition column of the TIMESTAMP key generator",
+    choices=TIME_TYPES,
 )
 TIME_OPTIONS = (
     TIME_TYPE,

@@ -42,7 +42,6 @@ _GENERATORS: Final = {
     "NonpartitionedKeyGenerator": KeyGenerator.NON_PARTITION,
     "TimestampBasedKeyGenerator": KeyGenerator.TIMESTAMP,
 }
-_SUPPORTED: Final = tuple(_GENERATORS.values())
 _SQL_WRAPPERS: Final = ("SqlKeyGenerator", "MergeIntoKeyGenerator")
 """Classes with which Hudi's SQL wraps the key generator of a table."""
 
@@ -232,7 +231,7 @@ def _is_class_of(generator: KeyGenerator, given: str) -> bool:
     short = given.rpartition(".")[2]
     if short in _SQL_WRAPPERS:
         return True
-    if generator in _SUPPORTED:
+    if generator in o.KEY_GENERATORS:
         return _GENERATORS.get(_plain_class(short)) is generator
     return _plain_class(short) not in _GENERATORS
 
@@ -271,10 +270,10 @@ def _generator(options: Mapping[str, object], times: Mapping[str, str]) -> KeyGe
             return KeyGenerator.TIMESTAMP if o.TIME_TYPE.key in times else None
         short = class_name.rpartition(".")[2]
         found, named = _GENERATORS.get(_plain_class(short)), class_name
-    if found not in _SUPPORTED:
+    if found not in o.KEY_GENERATORS:
         raise Unsupported(
             f"{o.KEY_GENERATOR_TYPE.key}: the key generator {named} is not supported",
-            hint=f"use one of {', '.join(_SUPPORTED)}",
+            hint=f"use one of {', '.join(o.KEY_GENERATORS)}",
         )
     return found
 

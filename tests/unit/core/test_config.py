@@ -24,6 +24,8 @@ from tidelock.core.config import (
 )
 from tidelock.core.errors import ConfigInvalid
 from tidelock.core.unsupported_keys import HudiKey, KeySupport, hudi_keys
+from tidelock.hudi.keys import TIME_TYPES
+from tidelock.operations.config import KEY_GENERATORS
 
 SOURCE = Path(__file__).parents[3] / "src"
 WRAPPERS = ("declare", "_time_option")
@@ -171,3 +173,16 @@ def test_parsers_accept_what_java_accepts() -> None:
     assert boolean("TRUE")
     assert comma_list(" a, ,b") == ("a", "b")
     assert choice(KeySupport)("Refused") is KeySupport.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        ("hoodie.datasource.write.keygenerator.type", KEY_GENERATORS),
+        ("hoodie.keygen.timebased.timestamp.type", TIME_TYPES),
+    ],
+)
+def test_key_of_few_values_declares_them(name: str, choices: tuple[str, ...]) -> None:
+    key = find(name)
+    assert isinstance(key, ConfigKey)
+    assert key.choices == choices

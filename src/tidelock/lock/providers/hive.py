@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from xml.etree import ElementTree as ET
 
 from tidelock.core.errors import ConfigInvalid, DataCorrupt, StoreUnreachable, needs_extra
-from tidelock.lock.config import DATABASE_NAME, HEARTBEAT_INTERVAL_MS, TABLE_NAME
+from tidelock.lock.config import DATABASE_NAME, HIVE_HEARTBEAT_INTERVAL_MS, TABLE_NAME
 from tidelock.lock.provider import Features, Holder
 from tidelock.lock.providers import backend as b
 from tidelock.lock.providers import config
@@ -404,7 +404,7 @@ class HiveMetastoreLockProvider(ConfiguredProvider):
     def open_backend(self, settings: Mapping[str, object]) -> b.Backend:
         database, table = _table_of(settings)
         terms = b.LeaseTerms(
-            config.HMS_TIMEOUT_MS.required(settings), HEARTBEAT_INTERVAL_MS.required(settings)
+            config.HMS_TIMEOUT_MS.required(settings), HIVE_HEARTBEAT_INTERVAL_MS.required(settings)
         )
         return HiveBackend(_addresses(settings), database, table, terms)
 
