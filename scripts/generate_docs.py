@@ -319,8 +319,9 @@ the schema; the plan that is executed. Of two that do not commute, the later one
 have read the result of the earlier one and have the later request time, because Hudi's readers
 order the versions of a file group, the log files of a slice and the schemas of the table by it.
 A writer has not read commits that completed after its snapshot, so every overlap with such a commit
-is a conflict: the write is retried under a new instant, and a table service yields. The rules below
-follow from what each kind of commit can do. The exceptions at the end have a proof each.
+is a conflict: the write is retried under a new instant, and a table service is preempted and
+planned again. The rules below follow from what each kind of commit can do. The exceptions at the
+end have a proof each.
 
 A row is the operation that is about to commit; a column is an operation that was committed after
 the snapshot of the row's writer. An empty cell means that both commits are kept without a check.
@@ -360,8 +361,8 @@ EXCEPTIONS: Final = """
 - **Clean, archive and rollbacks of incomplete writes conflict with nothing.** They remove only
   files that no snapshot has. No savepoint, restore or rollback of a commit comes between the plan
   of a clean and its end: the ledger accepts none while the plan is pending, and no plan that was
-  made before one of them. The files of a clean are deleted before its conflict check, so yielding
-  to an external writer would save nothing and leave its plan pending forever.
+  made before one of them. The files of a clean are deleted before its conflict check, so preempting
+  it for an external writer would save nothing and leave its plan pending forever.
 - **A table service claimed after a restore or rollback of a commit is kept.** The commits it was
   planned on completed before its plan, and the rolled back commits completed later, or the plan
   would have been removed with them. No claim comes between such a decision and its end, so
@@ -373,8 +374,8 @@ _THEN: Final = {
     Resolution.REBASE: "the file groups are merged again on top of the other commit",
     Resolution.RERUN: "the statement runs again on the current table",
     Resolution.REPLAN: "the list of replaced file groups is computed again; the data is kept",
-    Resolution.YIELD: "the table service yields",
-    Resolution.REFUSE: "the write fails",
+    Resolution.PREEMPT: "the table service is preempted and planned again",
+    Resolution.ABORT: "the write fails",
 }
 
 

@@ -32,15 +32,15 @@ PLANTED = {
     "base": "mor bucket event single logs fresh | bulk_insert:old compact | a>begun b a",
     # Readers that support log compactions skip replaced blocks; the others merge them as well.
     "log": "mor simple commit single logs fresh | upsert:old logcompact | a>begun b a",
-    "yield-log": "mor simple commit single logs fresh"
+    "preempt-log": "mor simple commit single logs fresh"
     " | logcompact upsert:old | b>begun a>claim b a",
-    "yield-base": "mor bucket event single logs fresh | compact bulk_insert:old | a>claim b a",
-    "yield": "cow simple event single base fresh | cluster upsert:old | a>claim b a",
-    "yield-schema": "mor simple event single logs fresh"
+    "preempt-base": "mor bucket event single logs fresh | compact bulk_insert:old | a>claim b a",
+    "preempt": "cow simple event single base fresh | cluster upsert:old | a>claim b a",
+    "preempt-schema": "mor simple event single logs fresh"
     " | compact upsert+col:prt | b>begun a>commit b a",
     "restored": "cow simple event single over fresh | upsert:old rollback | b>undo a>commit b a",
     # The compacted file has the column type that was rolled back.
-    "give-way": "mor simple event single plan fresh"
+    "preempt-restored": "mor simple event single plan fresh"
     " | upsert+wide:prt execute rollback | a b>writing c b",
     # A savepoint of a commit whose files are deleted before it completes.
     "refused": "cow simple event single base fresh | savepoint upsert:old clean | a>commit b c a",

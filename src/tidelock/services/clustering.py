@@ -1,6 +1,6 @@
 """Clustering: rewrites rows into fewer or better sorted file groups.
 
-It yields to writers: if a write changes a file group of the plan, the plan is rolled back, and the
+Writers preempt it: if a write changes a file group of the plan, the plan is rolled back, and the
 next one starts from the new state.
 
 A removable plan is started only once. A plan that is not removable can be started again after the
@@ -259,7 +259,7 @@ class Clustering(PlannedService):
             created = frozenset((result.partition, result.file_id) for result in results)
             draft = rewrite_draft(writer, metadata, operation)
             draft = replace(draft, created=created, replaced=sources)
-            return commit_plan(transaction, draft, results, yields=True)
+            return commit_plan(transaction, draft, results, preemptible=True)
 
     def _check_sort(self, columns: Sequence[str]) -> None:
         schema = self.writer.columns()

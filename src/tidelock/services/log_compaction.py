@@ -1,6 +1,6 @@
 """Log compaction: merges the log files of a file group into one log file.
 
-It yields to writers: if a write that began earlier appends a log file to a file group of the plan,
+Writers preempt it: if a write that began earlier appends a log file to a file group of the plan,
 the plan is rolled back. Plans are removable unless configured otherwise.
 """
 
@@ -121,4 +121,4 @@ class LogCompaction(PlannedService):
             groups = targets(plan)
             draft = rewrite_draft(writer, metadata, operation)
             draft = replace(draft, touched=groups, appended=groups)
-            return commit_plan(transaction, draft, results, yields=True)
+            return commit_plan(transaction, draft, results, preemptible=True)

@@ -44,7 +44,7 @@ _ATTEMPTS_MAX: Final = 5
 _CANCEL: Final = "`tidelock services TABLE cancel INSTANT --force` removes such a plan"
 _CLAIM_HINTS: Final = {
     ClaimRefusal.DEAD: "it can only be rolled back; run a clean",
-    ClaimRefusal.GONE: "it is complete, or was rolled back",
+    ClaimRefusal.GONE: "list pending plans with `tidelock services URI`",
     ClaimRefusal.UNSURE: "try again",
 }
 
@@ -136,7 +136,7 @@ def claimed(
         report_refused(transactions, operation.value.lower(), instant, claim.message)
         retry = f"try again in {claim.alive_ms / 1000:.0f} s at the earliest"
         raise Conflict(
-            f"the plan {instant} was not claimed: {claim.message}",
+            f"{transactions.store.uri}: the plan {instant} was not claimed: {claim.message}",
             hint=_CLAIM_HINTS.get(claim.refusal, retry),
         )
     with observe_execution(transactions, operation.value.lower(), instant), claim as transaction:
@@ -146,7 +146,9 @@ def claimed(
             # After another process took the plan over, its input files may have been deleted.
             if transaction.is_aborted():
                 raise Conflict(
-                    f"the plan {instant} was taken over after its heartbeat expired: {error}"
+                    f"{transactions.store.uri}: the plan {instant} was taken over after its"
+                    f" heartbeat expired: {error}",
+                    hint="the other process completes it",
                 ) from error
             raise
 
@@ -187,9 +189,9 @@ def commit_plan(
     draft: CommitDraft,
     results: Sequence[FileResult] = (),
     *,
-    yields: bool = False,
+    preemptible: bool = False,
 ) -> ExecutedPlan:
-    """Commit an executed plan. A service that `yields` is rolled back with the conflict recorded.
+    """Commit an executed plan. After a conflict, one that is `preemptible` is rolled back.
 
     Raises: `WriteConflict`, `OutcomeUnknown`.
     """
@@ -204,7 +206,7 @@ def commit_plan(
                 hint="check the timeline before executing it again",
             )
         case Conflicted():
-            if yields:
+            if preemptible:
                 transaction.rollback(conflict=outcome)
             raise conflict_of(outcome)
 
@@ -245,7 +247,7 @@ def import_external_plan(writer: TableWriter, instant: str, action: Action) -> N
             return  # the claim reports what happened to the plan
         if not txns.runs_external_plans:
             raise Conflict(
-                f"the {action} {instant} was scheduled by an external writer",
+                f"{writer.store.uri}: the {action} {instant} was scheduled by an external writer",
                 hint="to execute it here, set tidelock.write.mixed=true and the lock provider of"
                 " that writer; or `tidelock services TABLE cancel` it",
             )
@@ -253,7 +255,10 @@ def import_external_plan(writer: TableWriter, instant: str, action: Action) -> N
         if problem is None:
             return
         if not left:
-            raise Conflict(f"the {action} {instant} was not imported: {problem}", hint=_CANCEL)
+            raise Conflict(
+                f"{writer.store.uri}: the {action} {instant} was not imported: {problem}",
+                hint=_CANCEL,
+            )
 
 
 def _is_unknown(writer: TableWriter, instant: str) -> bool:

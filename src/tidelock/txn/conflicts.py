@@ -137,7 +137,7 @@ class CheckKeys:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A table service conflicts with a writer and yields: it is rolled back and planned again."""
+    """A table service conflicts with a writer: it is rolled back and planned again."""
 
     report: ConflictReport
     groups: frozenset[GroupId] = NO_GROUPS
@@ -413,8 +413,8 @@ class Resolution(Enum):
     REBASE = "rebase"
     RERUN = "run again"
     REPLAN = "replan"
-    YIELD = "yield"
-    REFUSE = "refuse"
+    PREEMPT = "preempt"
+    ABORT = "abort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,25 +462,27 @@ RULES: Final = (
     # A writer after a service that kept all rows: only the order of request times matters.
     Rule(newer_base, Resolution.REBASE, "base", kinds_with(WRITERS, Effect.BASE), _COMPACTION),
     Rule(newer_log, Resolution.REBASE, "log", _CHANGING, _LOG_COMPACTION),
-    # A service yields to a writer that changed its inputs.
-    Rule(planned_bases, Resolution.YIELD, "yield-base", _COMPACTION, WRITERS),
-    Rule(planned_logs, Resolution.YIELD, "yield-log", _LOG_COMPACTION, WRITERS),
-    Rule(planned_groups, Resolution.YIELD, "yield", _CLUSTERING, WRITERS),
-    Rule(planned_groups, Resolution.YIELD, "yield", SERVICES, SERVICES),
-    Rule(service_schema, Resolution.YIELD, "yield-schema", _WITH_SCHEMA, _EVOLVING),
+    # A service is preempted by a writer that changed its inputs.
+    Rule(planned_bases, Resolution.PREEMPT, "preempt-base", _COMPACTION, WRITERS),
+    Rule(planned_logs, Resolution.PREEMPT, "preempt-log", _LOG_COMPACTION, WRITERS),
+    Rule(planned_groups, Resolution.PREEMPT, "preempt", _CLUSTERING, WRITERS),
+    Rule(planned_groups, Resolution.PREEMPT, "preempt", SERVICES, SERVICES),
+    Rule(service_schema, Resolution.PREEMPT, "preempt-schema", _WITH_SCHEMA, _EVOLVING),
     # Restores and savepoints. A restore is checked when it is decided: from then on no commit of
     # ours completes before it (C87), and commits of external writers must not block it. A savepoint
     # may name files that a clean has deleted.
     Rule(always, Resolution.RERUN, "restored", WRITERS, _RESTORE),
-    Rule(rolled_back_commits, Resolution.YIELD, "give-way", SERVICES, _RESTORE),
-    Rule(always, Resolution.REFUSE, "refused", _SAVEPOINT, _CLEAN | _RESTORE),
+    Rule(rolled_back_commits, Resolution.PREEMPT, "preempt-restored", SERVICES, _RESTORE),
+    Rule(always, Resolution.ABORT, "refused", _SAVEPOINT, _CLEAN | _RESTORE),
 )
 """All rules, each for the operations that can have its effects."""
 
 _UNKNOWN_EXTENT: Final = {
     **dict.fromkeys(WRITERS, Rule(always, Resolution.RERUN, "restored", WRITERS, _ALL)),
-    **dict.fromkeys(SERVICES, Rule(unknown_extent, Resolution.YIELD, "give-way", SERVICES, _ALL)),
-    CommitKind.SAVEPOINT: Rule(always, Resolution.REFUSE, "refused", _SAVEPOINT, _ALL),
+    **dict.fromkeys(
+        SERVICES, Rule(unknown_extent, Resolution.PREEMPT, "preempt-restored", SERVICES, _ALL)
+    ),
+    CommitKind.SAVEPOINT: Rule(always, Resolution.ABORT, "refused", _SAVEPOINT, _ALL),
 }
 """The rules for a commit of unknown extent."""
 
@@ -532,8 +534,8 @@ def _still_there(finding: Overlap, later: Iterable[CommittedTxn]) -> Overlap | N
 
 
 _STRICTEST_FIRST: Final = (
-    Resolution.REFUSE,
-    Resolution.YIELD,
+    Resolution.ABORT,
+    Resolution.PREEMPT,
     Resolution.RERUN,
     Resolution.REBASE,
     Resolution.REPLAN,
@@ -559,9 +561,9 @@ def _verdict(
     drop = frozenset().union(*(finding.drop for _, finding in same))
     report = report_of(mine, same, _ADVICE[then])
     match then:
-        case Resolution.REFUSE:
+        case Resolution.ABORT:
             return Abort(report)
-        case Resolution.YIELD:
+        case Resolution.PREEMPT:
             return Preempted(report, groups)
         case Resolution.RERUN:
             return Rebase(report, groups, rerun=True)
@@ -572,8 +574,8 @@ def _verdict(
 
 
 _ADVICE: Final = {
-    Resolution.REFUSE: "wait until the other commit is complete, then start again",
-    Resolution.YIELD: "plan the service again",
+    Resolution.ABORT: "wait until the other commit is complete, then start again",
+    Resolution.PREEMPT: "plan the service again",
     Resolution.RERUN: "run the statement again on the current table",
     Resolution.REBASE: "write again on top of the other commit",
     Resolution.REPLAN: "list the replaced file groups again",

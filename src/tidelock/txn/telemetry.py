@@ -56,7 +56,7 @@ METRICS: Final = (
         "txn.conflict.checkkeys", _C, "two writes inserted into one partition; keys are compared"
     ),
     MetricName("txn.conflict.replanreplaced", _C, "an overwrite has to replace other file groups"),
-    MetricName("txn.conflict.yield", _C, "a table service yielded to a writer"),
+    MetricName("txn.conflict.yield", _C, "a table service was preempted by a writer"),
     MetricName("txn.conflict.refuse", _C, "a write conflicted and cannot be merged safely"),
     MetricName("txn.conflict.repeated", _C, "a write was already committed before"),
     MetricName("txn.rollback", _C, "a write was rolled back by its own writer"),

@@ -33,10 +33,10 @@ PAIRS = list(itertools.product(CommitKind, CommitKind))
 OVERWRITES = (CommitKind.OVERWRITE, CommitKind.OVERWRITE_TABLE, CommitKind.DELETE_PARTITION)
 PARTITION = next(iter(groups("a")))[0]
 
-ALWAYS: Final = frozenset({"restored", "give-way", "refused"})
+ALWAYS: Final = frozenset({"restored", "preempt-restored", "refused"})
 HARDEST_FIRST: Final = (
     "the write fails",
-    "the table service yields",
+    "the table service is preempted and planned again",
     "the statement runs again on the current table",
     "the file groups are merged again on top of the other commit",
     "the list of replaced file groups is computed again; the data is kept",
@@ -63,23 +63,23 @@ class Scenario:
 KEY = {PARTITION: NewKeys(frozenset({"k"}))}
 SCENARIOS: Final = {
     "one file group, the other began first": Scenario(
-        frozenset({"group", "read", "yield", "yield-base", "yield-log", "log"}),
+        frozenset({"group", "read", "preempt", "preempt-base", "preempt-log", "log"}),
         {"touched": groups("a")},
         {"touched": groups("a")},
     ),
     "one file group, the other began last": Scenario(
-        frozenset({"group", "read", "yield", "yield-base", "yield-log", "log", "base"}),
+        frozenset({"group", "read", "preempt", "preempt-base", "preempt-log", "log", "base"}),
         {"touched": groups("a")},
         {"touched": groups("a")},
         later=True,
     ),
     "log files of one group, the other began first": Scenario(
-        frozenset({"group", "read", "yield", "yield-log"}),
+        frozenset({"group", "read", "preempt", "preempt-log"}),
         {"touched": groups("a"), "appended": groups("a")},
         {"touched": groups("a"), "appended": groups("a")},
     ),
     "a file group that was replaced": Scenario(
-        frozenset({"gone", "read", "yield", "yield-base", "yield-log"}),
+        frozenset({"gone", "read", "preempt", "preempt-base", "preempt-log"}),
         {"touched": groups("a")},
         {"replaced": groups("a"), "created": groups("n")},
     ),
@@ -94,7 +94,7 @@ SCENARIOS: Final = {
         {"created": groups("n"), "inserts": KEY},
     ),
     "a schema that changed": Scenario(
-        frozenset({"schema", "yield-schema"}), {}, {}, replans=False, schemas=("mine", "theirs")
+        frozenset({"schema", "preempt-schema"}), {}, {}, replans=False, schemas=("mine", "theirs")
     ),
     "a schema that changed, with the later request": Scenario(
         frozenset({"schema"}), {}, {}, replans=False, later=True, schemas=("mine", "old")
