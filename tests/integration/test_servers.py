@@ -17,7 +17,7 @@ from testkit.servers import AzureServer, GcsServer, RunningServer, S3Server
 from testkit.servers.server import send
 
 RACERS = 8
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def race(attempt: Callable[[int], int]) -> list[int]:

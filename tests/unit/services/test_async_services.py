@@ -45,12 +45,18 @@ def completed(path: Path, action: Action) -> int:
 
 
 def test_due_services_are_done_when_the_table_is_closed(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+
+    def service_threads() -> list[str]:
+        started = set(threading.enumerate()) - before
+        return [thread.name for thread in started if "tidelock-services" in thread.name]
+
     with create_table(tmp_path / "t", **COMPACTS) as table:
         table.insert(rows(1, 2, 3))
         for number in range(4):
             table.upsert(rows(1, 2, v=f"v{number}-"))
-        assert any("tidelock-services" in thread.name for thread in threading.enumerate())
-    assert not any("tidelock-services" in thread.name for thread in threading.enumerate())
+        assert service_threads()
+    assert not service_threads()
     assert completed(tmp_path / "t", Action.COMMIT) >= 1
     with Table.open(str(tmp_path / "t")) as again:
         found = {row["id"]: row["v"] for row in again.read().to_pylist()}
