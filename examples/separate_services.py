@@ -66,7 +66,7 @@ def cluster(uri: str, _: int, over: Path) -> None:
         executed = skipped = 0
         while not over.exists():
             result = table.cluster()
-            executed, skipped = executed + len(result.executed), skipped + len(result.left)
+            executed, skipped = executed + len(result.executed), skipped + len(result.skipped)
             time.sleep(1.0)
         table.clean()
     print(f"clusterer: {executed} clusterings, {skipped} skipped")

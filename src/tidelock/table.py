@@ -48,9 +48,9 @@ from tidelock.operations.request import (
 )
 from tidelock.operations.write import TableWriter, table_writer
 from tidelock.services.archive import ArchiveResult, ArchiveService
-from tidelock.services.config import archive_bounds
+from tidelock.services.config import LEASE_MS, archive_bounds, ttl_rule
 from tidelock.services.inline import AsyncServices, InlineServices, split_options
-from tidelock.services.read_leases import LEASE_MS, TTL_MS, ReaderLease
+from tidelock.services.read_leases import TTL_MS, ReaderLease
 from tidelock.services.restore import Restore
 from tidelock.services.rollback import RollbackService
 from tidelock.services.runner import (
@@ -63,7 +63,7 @@ from tidelock.services.runner import (
     services_engine,
 )
 from tidelock.services.savepoint import SavepointInfo, Savepoints
-from tidelock.services.ttl import ExpiredPartitions, PartitionTtl, ttl_rule
+from tidelock.services.ttl import ExpiredPartitions, PartitionTtl
 from tidelock.storage.conditional import ReadbackPolicy
 from tidelock.txn.app_transactions import AppTransaction
 from tidelock.txn.plans import RollbackResult
@@ -610,7 +610,7 @@ class Table(TableReader):
         """Rewrite rows into fewer or better sorted file groups.
 
         `hoodie.clustering.plan.strategy.*` chooses the files and the sort columns. Clustering
-        yields to concurrent writes: its plan is rolled back, and `left` of the result names the
+        is preempted by concurrent writes: its plan is rolled back, and `skipped` of the result names the
         writer. Raises: `Unsupported` for a table with a bucket index, `ConfigInvalid`.
         """
         return self._serve(clustering)

@@ -375,7 +375,7 @@ class _Run:
         answer, change = actor.result
         end = "done"
         if isinstance(answer, ServiceRun):
-            end = "done" if answer.executed else "preempted" if answer.left else "nothing to do"
+            end = "done" if answer.executed else "preempted" if answer.skipped else "nothing to do"
         elif isinstance(answer, str):
             end = "done"  # a plan that is not executed yet
         elif answer is None:

@@ -140,7 +140,7 @@ def _give_up(table: Table, instant: str) -> None:
 def _service_result(run: ServiceRun) -> dict[str, Any]:
     return {
         "executed": [each.instant for each in run.executed],
-        "left": [[each.instant, each.why] for each in run.left],
+        "left": [[each.instant, each.why] for each in run.skipped],
     }
 
 

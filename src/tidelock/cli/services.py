@@ -237,7 +237,7 @@ def _show_run(request: ServiceRequest, run: ServiceRun, location: str) -> None:
     lines = [Text(f"{location}  {request.service.label}: {_summary(request, run)}")]
     lines += columns(["instant", "completed", "files", "bytes"], rows) if rows else []
     lines += [
-        Text(f"  {each.instant} was skipped: {each.why}", style="yellow") for each in run.left
+        Text(f"  {each.instant} was skipped: {each.why}", style="yellow") for each in run.skipped
     ]
     lines += [
         Text(f"  rolled back {each.instant} ({each.action}), {each.files_deleted} files deleted")
@@ -251,20 +251,20 @@ def _show_run(request: ServiceRequest, run: ServiceRun, location: str) -> None:
             "rolled_back": [asdict(each) for each in run.rolled_back],
             "scheduled": run.scheduled,
             "executed": [asdict(each) for each in run.executed],
-            "left": [asdict(each) for each in run.left],
+            "left": [asdict(each) for each in run.skipped],
         },
         *lines,
     )
-    if run.left and not run.executed:
+    if run.skipped and not run.executed:
         raise typer.Exit(ErrorKind.CONFLICT.exit_code)
 
 
 def _summary(request: ServiceRequest, run: ServiceRun) -> str:
     if request.step is Step.SCHEDULE:
         return f"scheduled {run.scheduled}" if run.scheduled else "nothing to plan"
-    if not run.executed and not run.left:
+    if not run.executed and not run.skipped:
         return f"{len(run.rolled_back)} rolled back" if run.rolled_back else "nothing to do"
-    return f"{len(run.executed)} executed, {len(run.left)} skipped"
+    return f"{len(run.executed)} executed, {len(run.skipped)} skipped"
 
 
 def archive(

@@ -183,4 +183,4 @@ def _summary(done: ServiceRun | ArchiveResult) -> str:
     summary = f"{len(done.executed)} plans executed, {files} files written"
     if done.rolled_back:
         summary += f"; {len(done.rolled_back)} rolled back"
-    return summary + (f"; skipped: {done.left[0].why}" if done.left else "")
+    return summary + (f"; skipped: {done.skipped[0].why}" if done.skipped else "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from tidelock.core.config import ConfigSection
 from tidelock.core.errors import Conflict, WriteConflict
 from tidelock.execution.service_tasks import LocalServices, ProgressListener, ServiceEngine
 from tidelock.hudi.timeline.metadata import CompactionPlan
@@ -59,15 +59,26 @@ class ServiceRun:
 
     scheduled: str | None = None
     executed: tuple[ExecutedPlan, ...] = ()
-    left: tuple[Skipped, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     rolled_back: tuple[RolledBack, ...] = ()
+
+    @property
+    def left(self) -> tuple[Skipped, ...]:
+        """The old name of `skipped`; deprecated."""
+        warnings.warn(
+            "the attribute 'left' is deprecated and will be removed in the next minor release;"
+            " use 'skipped'",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.skipped
 
     @property
     def outcome(self) -> ServiceOutcome:
         """The outcome: executed if any plan was, otherwise skipped, scheduled or nothing to do."""
         if self.executed:
             return ServiceOutcome.EXECUTED
-        if self.left:
+        if self.skipped:
             return ServiceOutcome.LEFT_TO_OTHERS
         return ServiceOutcome.SCHEDULED if self.scheduled else ServiceOutcome.NOTHING_TO_DO
 
@@ -103,18 +114,18 @@ class Service:
             return first
         then = self._execute((scheduled,))
         return ServiceRun(
-            scheduled, first.executed + then.executed, first.left + then.left, rolled_back
+            scheduled, first.executed + then.executed, first.skipped + then.skipped, rolled_back
         )
 
     def _execute(self, instants: tuple[str, ...]) -> ServiceRun:
         executed: list[ExecutedPlan] = []
-        left: list[Skipped] = []
+        skipped: list[Skipped] = []
         for instant in instants:
             try:
                 executed.append(self.plans.execute(instant))
             except Conflict as error:
-                left.append(Skipped(instant, error.message, isinstance(error, WriteConflict)))
-        return ServiceRun(None, tuple(executed), tuple(left))
+                skipped.append(Skipped(instant, error.message, isinstance(error, WriteConflict)))
+        return ServiceRun(None, tuple(executed), tuple(skipped))
 
 
 def compaction(writer: TableWriter, options: Mapping[str, object]) -> Service:
@@ -195,14 +206,6 @@ def _path(partition: str | None, name: str | None) -> str:
     return "/".join(filter(None, (partition, name)))
 
 
-SPARK_DRIVER_BYTES: Final = ConfigSection.SERVICES.declare(
-    "tidelock.spark.services.driver.max.bytes",
-    "a table service whose input has at most this number of stored bytes runs in the Spark driver;"
-    " default: 8 MB, or no limit with a local Spark master",
-    parse=int,
-)
-
-
 def services_engine(
     store: ObjectStore,
     options: Mapping[str, object],
@@ -218,5 +221,5 @@ def services_engine(
 
     address = StoreAddress(store.uri, dict(options))
     return SparkServices(
-        check_session(spark), address, SPARK_DRIVER_BYTES.value(options), listener=listener
+        check_session(spark), address, c.SPARK_DRIVER_BYTES.value(options), listener=listener
     )

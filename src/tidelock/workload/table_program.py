@@ -318,7 +318,7 @@ class TableProgram:
                 continue
             done, preempted = int(getattr(run, "instants", 0) > 0), 0
             if isinstance(run, ServiceRun):
-                done, preempted = len(run.executed), sum(each.conflicted for each in run.left)
+                done, preempted = len(run.executed), sum(each.conflicted for each in run.skipped)
             if done or preempted:
                 took_ms = self._now_ms() - began_ms
                 self._journal.append(

@@ -181,17 +181,17 @@ def test_writer_that_changes_a_source_wins(table: Table, monkeypatch: pytest.Mon
         meanwhile(monkeypatch, lambda: writer.upsert(rows(2, v="won")))
         ran = table.cluster()
         assert ran.executed == ()
-        (left,) = ran.left
-        assert left.conflicted
-        assert "a writer changed these file groups" in left.why
+        (skipped,) = ran.skipped
+        assert skipped.conflicted
+        assert "a writer changed these file groups" in skipped.why
         assert values(table) == values(writer)
         assert values(table)[2] == "won2"
         assert Clustering(table.writer()).pending() == ()
         assert leftovers(table) == []
         files = {path.name for path in Path(table.uri.removeprefix("file://")).rglob("*.parquet")}
-        assert not [name for name in files if left.instant in name]
+        assert not [name for name in files if skipped.instant in name]
         (conflict,) = conflicts(table._store)
-        assert conflict.instant == left.instant
+        assert conflict.instant == skipped.instant
         assert len(conflict.groups) == 1
         assert conflict.conflicting_owners == (writer.writer().transactions.owner,)
         assert len(table.cluster().executed) == 1

@@ -123,7 +123,7 @@ def test_plan_whose_base_file_was_rewritten_is_refused_and_can_be_cancelled(tabl
     late = put(table, Action.COMPACTION, plan)
     with pytest.raises(Conflict, match="its base file has changed"):
         Compaction(table.writer()).execute(late)
-    assert [left.instant for left in table.compact().left] == [late]
+    assert [skipped.instant for skipped in table.compact().skipped] == [late]
     cancel(table.writer(), late, force=True)
     check_table(table, before)
 

@@ -188,7 +188,7 @@ def test_plan_that_conflicts_with_a_java_restore_is_rolled_back_and_rescheduled(
     without_ledger(path_of(planned), restore)
     with another(planned) as table:
         ran = table.compact()
-        assert ([left.conflicted for left in ran.left], len(ran.executed)) == ([True], 1)
+        assert ([skipped.conflicted for skipped in ran.skipped], len(ran.executed)) == ([True], 1)
         assert [row["v"] for row in content(table)] == ["a2"]
         assert is_valid(table)
 

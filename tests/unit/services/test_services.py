@@ -16,7 +16,7 @@ from tidelock.hudi.timeline.metadata import OperationType
 from tidelock.services.clean import Clean, Retention
 from tidelock.services.compaction import Compaction, CompactionRule
 from tidelock.services.plans import claimed
-from tidelock.services.runner import ServiceRun
+from tidelock.services.runner import ServiceRun, Skipped
 from tidelock.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])
@@ -55,6 +55,12 @@ def test_compaction_merges_logs_and_keeps_the_rows(mor: Table) -> None:
     assert logs(mor) == 0
     assert content(mor) == before
     assert mor.compact() == ServiceRun()
+
+
+def test_deprecated_name_of_skipped_plans_works_and_warns() -> None:
+    run = ServiceRun(skipped=(Skipped("1", "another process executes it"),))
+    with pytest.warns(DeprecationWarning, match="use 'skipped'"):
+        assert run.left == run.skipped
 
 
 def test_rows_keep_their_commit(mor: Table) -> None:

@@ -54,9 +54,9 @@ def _run_rows(run: ServiceRun) -> Iterable[Row]:
         yield rollback.instant, "ROLLED_BACK", None, None, rollback.action
     for each in run.executed:
         yield each.instant, "COMPLETED", each.completion, each.files_written, ""
-    for skipped in run.left:
+    for skipped in run.skipped:
         yield skipped.instant, "LEFT", None, None, skipped.why
-    reported = {each.instant for each in run.executed} | {each.instant for each in run.left}
+    reported = {each.instant for each in run.executed} | {each.instant for each in run.skipped}
     if run.scheduled and run.scheduled not in reported:
         yield run.scheduled, "REQUESTED", None, None, ""
 
