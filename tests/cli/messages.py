@@ -159,6 +159,12 @@ def older_rollback(table: tl.Table) -> None:
     table.rollback(first)
 
 
+def savepoint_twice(table: tl.Table) -> None:
+    """Create a savepoint at a commit that has one."""
+    table.savepoint()
+    table.savepoint()
+
+
 def unparsable(folder: Path) -> None:
     """Parse a statement with a syntax error."""
     del folder
@@ -248,6 +254,7 @@ CASES: dict[str, Case] = {
     "rollback below a later commit": on_table(older_rollback),
     "restore to an unknown instant": on_table(lambda t: t.restore(EARLIEST)),
     "savepoint of an unknown instant": on_table(lambda t: t.savepoint(EARLIEST)),
+    "second savepoint of a commit": on_table(savepoint_twice),
     # Locks.
     "lock is held": command("lock", "acquire", ORDERS, "--no-wait", before=held_lock),
     "lock record cannot be read": command("lock", "acquire", ORDERS, before=corrupt_lock),

@@ -470,11 +470,14 @@ def add_keys(rows: pa.Table, rule: PrepareRule) -> pa.Table:
     Raises: `InvalidInput`.
     """
     rows = _align_decimal_scales(rows, rule)
-    keys = record_keys(rows, rule.keys)
-    if rule.anywhere:
-        paths = pa.nulls(rows.num_rows, pa.string())
-    else:
-        paths = partition_paths(rows, rule.keys)
+    try:
+        keys = record_keys(rows, rule.keys)
+        if rule.anywhere:
+            paths = pa.nulls(rows.num_rows, pa.string())
+        else:
+            paths = partition_paths(rows, rule.keys)
+    except InvalidInput as error:
+        raise type(error)(f"{rule.where}: {error.message}", hint=error.hint) from error
     columns = {RECORD_KEY: keys, PARTITION_PATH: paths}
     if rule.only_keys:
         return pa.table(columns)

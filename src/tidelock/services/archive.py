@@ -275,7 +275,7 @@ class ArchiveService:
         return min([*completed, *past[len(leaving) :], state.archived]) if leaving else ""
 
     def _move_boundary(self, archived: str, forgets: str) -> None:
-        ledger = self.writer.transactions.ledger
+        ledger, uri = self.writer.transactions.ledger, self.writer.store.uri
 
         def propose(view: View) -> Fact | Decline[str]:
             position = max(view.state.boundary, view.position - ENTRIES_KEPT, 0)
@@ -287,9 +287,13 @@ class ArchiveService:
             case Appended():
                 pass
             case Declined(reason=reason):
-                raise Conflict(f"the ledger boundary was not moved: {reason}", hint="try again")
+                raise Conflict(
+                    f"{uri}: the ledger boundary was not moved: {reason}", hint="try again"
+                )
             case Undetermined(outcome=outcome):
-                raise OutcomeUnknown(f"the ledger boundary may have moved: {outcome.cause}")
+                raise OutcomeUnknown(
+                    f"{uri}: the ledger boundary may have moved: {outcome.cause}", hint="try again"
+                )
         ledger.publish()
         # The boundary must be in the checkpoint before anything is deleted. Concurrent writers also
         # replace the checkpoint, some without having read the boundary.
@@ -298,7 +302,9 @@ class ArchiveService:
             if view.archived >= archived:
                 return
             ledger.refresh()
-        raise Conflict("other processes kept replacing the ledger checkpoint", hint="try again")
+        raise Conflict(
+            f"{uri}: other processes kept replacing the ledger checkpoint", hint="try again"
+        )
 
     def _has_pending_before(self, archived: str, timeline: ActiveTimeline) -> bool:
         """Return whether a pending instant older than the boundary has appeared since planning."""

@@ -271,20 +271,24 @@ def cancel(writer: TableWriter, instant: str, *, force: bool = False) -> Cancell
         )
     if action in (Action.ROLLBACK, Action.RESTORE):
         raise Conflict(
-            f"the pending {action} {instant} cannot be cancelled",
+            f"{writer.store.uri}: the pending {action} {instant} cannot be cancelled",
             hint=f"complete it with `tidelock {action} TABLE execute`",
         )
     fault = next(_faults(timeline, Instant(instant, action, InstantState.REQUESTED)), "")
     removable = action in _REMOVABLE if plan is None else plan.removable
     if not (removable or fault or force):
         raise Conflict(
-            f"the {action} {instant} was not cancelled, because it can be executed",
-            hint=f"execute it, or cancel it with --force; {_COSTS.get(action, '')}",
+            f"{writer.store.uri}: the {action} {instant} was not cancelled, because it can be"
+            " executed",
+            hint="; ".join(filter(None, (_FORCE, _COSTS.get(action)))),
         )
     if plan is not None:
         problem = txns.ledger.run(remove_plan(txns, instant, delay_ms=0, forced=not removable))
         if problem is not None:
-            raise Conflict(f"the {action} {instant} was not cancelled: {problem}", hint=_LATER)
+            raise Conflict(
+                f"{writer.store.uri}: the {action} {instant} was not cancelled: {problem}",
+                hint=_LATER,
+            )
     else:
         _remove_external(writer, instant, action)
     return CancelledPlan(instant, action.value, fault)
@@ -292,6 +296,7 @@ def cancel(writer: TableWriter, instant: str, *, force: bool = False) -> Cancell
 
 _REMOVABLE = (Action.CLUSTERING, Action.LOG_COMPACTION)
 _LATER = "wait until its executor has ended or its heartbeat has expired"
+_FORCE = "execute it, or cancel it with --force"
 _COSTS = {
     Action.COMPACTION: "the log files stay until the next compaction",
     Action.CLEAN: "its files stay until the next clean",

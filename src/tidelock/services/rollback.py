@@ -198,7 +198,11 @@ class RollbackService(RollbackPlans):
         if instant in txns.ledger.state.plans:
             return self._schedule_plan(instant)
         if not found.action.writes_data:
-            raise InvalidInput(f"{instant} is a {found.action}, which cannot be rolled back")
+            raise InvalidInput(
+                f"{self.writer.store.uri}: {instant} is a {found.action}, which cannot be rolled"
+                " back",
+                hint="list the commits with `tidelock table history URI`",
+            )
         seen = Evidence()
         if found.is_completed:
             self._check_completed(found, snapshot)
@@ -219,17 +223,18 @@ class RollbackService(RollbackPlans):
             return txns.ledger.run(scheduled_rollback(txns, intent, seen=seen), check).instant
 
     def _schedule_plan(self, instant: str) -> str:
-        txns = self.writer.transactions
+        txns, uri = self.writer.transactions, self.writer.store.uri
         if txns.ledger.state.plans[instant].rolls_back:
             raise Conflict(
-                f"{instant} is a pending rollback and cannot be rolled back", hint="execute it"
+                f"{uri}: {instant} is a pending rollback and cannot be rolled back",
+                hint="execute it with `tidelock rollback URI execute`",
             )
         with txns.table_change() as check:
             steps = remove_plan(txns, instant, delay_ms=0, finish=False)
             problem = txns.ledger.run(steps, check)
         if problem is not None:
             raise Conflict(
-                f"{instant} was not rolled back: {problem}",
+                f"{uri}: {instant} was not rolled back: {problem}",
                 hint="try `tidelock services TABLE cancel INSTANT`",
             )
         plans = pending_rollbacks(txns, Action.ROLLBACK)

@@ -73,7 +73,8 @@ class Savepoints:
         target = self._target(snapshot, instant)
         if lost := lost_files(snapshot, target.completion):
             raise Conflict(
-                f"no savepoint was created at {target.requested}: a clean has deleted {lost[0]}",
+                f"{self.writer.store.uri}: no savepoint was created at {target.requested}: a clean"
+                f" has deleted {lost[0]}",
                 hint="create savepoints within hoodie.clean.commits.retained commits",
             )
         now_ms = txns.clock.now().wall_epoch_ms
@@ -95,7 +96,7 @@ class Savepoints:
         ):
             raise NotFound(
                 f"{self.writer.store.uri} has no savepoint {instant}",
-                hint="list savepoints with `tidelock savepoint TABLE list`",
+                hint="list savepoints with `tidelock savepoint URI list`",
             )
         with txns.table_change() as check:
             txns.ledger.run(release(txns, instant), check)
@@ -120,7 +121,10 @@ class Savepoints:
                 hint="list commits with `tidelock timeline show TABLE`",
             )
         if snapshot.timeline.find(found.requested, Action.SAVEPOINT):
-            raise Conflict(f"the commit {found.requested} already has a savepoint")
+            raise Conflict(
+                f"{self.writer.store.uri}: the commit {found.requested} already has a savepoint",
+                hint="delete it first with `tidelock savepoint URI delete INSTANT`",
+            )
         return found
 
 

@@ -337,11 +337,14 @@ class Transaction:
         match result:
             case Undetermined(outcome=Unknown(cause)):
                 raise OutcomeUnknown(
-                    f"it is not known whether {self.instant} is rolled back: {cause}",
+                    f"{self._txns.store.uri}: it is not known whether {self.instant} is rolled"
+                    f" back: {cause}",
                     hint="do not delete its files; the next clean resolves it",
                 )
             case Declined(reason=reason) if not self._is_over(result.view):
-                raise Conflict(f"{self.instant} cannot be rolled back: {reason}")
+                raise Conflict(
+                    f"{self._txns.store.uri}: {self.instant} cannot be rolled back: {reason}"
+                )
             case _:
                 pass
         self.phase = TransactionPhase.ROLLED_BACK
