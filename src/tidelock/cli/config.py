@@ -16,15 +16,10 @@ from tidelock.core.errors import ConfigInvalid
 from tidelock.core.unsupported_keys import HudiKey, KeySupport, hudi_keys
 
 DECLARING_MODULES: Final = (
-    "tidelock.lock.alerts",
     "tidelock.lock.config",
     "tidelock.lock.providers.config",
     "tidelock.operations.config",
     "tidelock.services.config",
-    "tidelock.services.inline",
-    "tidelock.services.read_leases",
-    "tidelock.services.runner",
-    "tidelock.services.ttl",
     "tidelock.spark.options",
     "tidelock.storage.config",
     "tidelock.streamer.config",

@@ -554,7 +554,8 @@ def ttl(
         tidelock ttl s3://lake/events run \\
             -O hoodie.partition.ttl.strategy.days.retain=90
     """
-    from tidelock.services.ttl import TTL_DAYS, PartitionTtl, ttl_rule
+    from tidelock.services.config import TTL_DAYS, ttl_rule
+    from tidelock.services.ttl import PartitionTtl
 
     del step  # there is only one
     settings = given.settings()

@@ -16,29 +16,19 @@ from typing import Final
 
 import urllib3
 
-from tidelock.core.config import ConfigSection
 from tidelock.core.telemetry import PROCESS, EventName, log_event
 from tidelock.core.threads import DaemonPool
+from tidelock.lock.config import (
+    ALERT_LOG,
+    ALERT_RETRIES,
+    ALERT_WEBHOOK,
+    ALERT_WEBHOOK_TIMEOUT_MS,
+    ALERT_WEBHOOK_TOKEN,
+)
 
 logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
-
-LOG = ConfigSection.ALERTS.declare("tidelock.alerts.log", "write alerts to the log", default=True)
-WEBHOOK = ConfigSection.ALERTS.declare(
-    "tidelock.alerts.webhook.url", "URL that receives alerts, as a POST with a JSON body", parse=str
-)
-WEBHOOK_TOKEN = ConfigSection.ALERTS.declare(
-    "tidelock.alerts.webhook.token", "bearer token for the webhook", parse=str, secret=True
-)
-WEBHOOK_TIMEOUT_MS = ConfigSection.ALERTS.declare(
-    "tidelock.alerts.webhook.timeout.ms", "timeout of a request to the webhook", default=5_000
-)
-RETRIES = ConfigSection.ALERTS.declare(
-    "tidelock.alerts.commit.retries",
-    "number of conflicts of one write after which an alert is raised",
-    default=5,
-)
 
 
 class AlertKind(StrEnum):
@@ -130,11 +120,11 @@ class Alerts:
     def read(cls, settings: Mapping[str, object]) -> Alerts:
         """Read the settings. Raises: `ConfigInvalid`."""
         return cls(
-            LOG.required(settings),
-            WEBHOOK.value(settings),
-            WEBHOOK_TOKEN.value(settings),
-            WEBHOOK_TIMEOUT_MS.required(settings),
-            RETRIES.required(settings),
+            log=ALERT_LOG.required(settings),
+            webhook=ALERT_WEBHOOK.value(settings),
+            token=ALERT_WEBHOOK_TOKEN.value(settings),
+            timeout_ms=ALERT_WEBHOOK_TIMEOUT_MS.required(settings),
+            retries_max=ALERT_RETRIES.required(settings),
         )
 
     def fire(self, alert: Alert) -> None:

@@ -81,6 +81,23 @@ DRIFT_MS = ConfigSection.LOCK.declare(
     "largest clock difference between writers; may be increased, not decreased",
     default=500,
 )
+ALERT_LOG = ConfigSection.ALERTS.declare(
+    "tidelock.alerts.log", "write alerts to the log", default=True
+)
+ALERT_WEBHOOK = ConfigSection.ALERTS.declare(
+    "tidelock.alerts.webhook.url", "URL that receives alerts, as a POST with a JSON body", parse=str
+)
+ALERT_WEBHOOK_TOKEN = ConfigSection.ALERTS.declare(
+    "tidelock.alerts.webhook.token", "bearer token for the webhook", parse=str, secret=True
+)
+ALERT_WEBHOOK_TIMEOUT_MS = ConfigSection.ALERTS.declare(
+    "tidelock.alerts.webhook.timeout.ms", "timeout of a request to the webhook", default=5_000
+)
+ALERT_RETRIES = ConfigSection.ALERTS.declare(
+    "tidelock.alerts.commit.retries",
+    "number of conflicts of one write after which an alert is raised",
+    default=5,
+)
 METRICS_PREFIX = ConfigSection.METRICS.declare(
     "hoodie.metrics.reporter.metricsname.prefix", "prefix of all metric names", default=""
 )

@@ -21,6 +21,7 @@ from tidelock.services.compaction import (
     CompactionTrigger,
     TriggerRule,
 )
+from tidelock.services.ttl import TtlRule, TtlStrategy
 
 V = TypeVar("V")
 
@@ -322,6 +323,76 @@ EXPIRATIONS = declare(
     default=True,
 )
 
+COMPACT_ASYNC = declare(
+    "hoodie.datasource.compaction.async.enable",
+    "compact in a background thread when a write makes it due; Hudi's default, true, applies to"
+    " its streaming writers",
+    default=False,
+)
+CLUSTER_ASYNC = declare(
+    "hoodie.clustering.async.enabled",
+    "cluster in a background thread when writes make it due",
+    default=False,
+    aliases=("hoodie.datasource.clustering.async.enable",),
+)
+CLUSTER_ASYNC_COMMITS = declare(
+    "hoodie.clustering.async.max.commits",
+    "commits after which clustering in a background thread is due",
+    default=4,
+)
+CLEAN_ASYNC = declare(
+    "hoodie.clean.async.enabled",
+    "clean in a background thread instead of after a write",
+    default=False,
+    aliases=("hoodie.clean.async",),
+)
+ARCHIVE_ASYNC = declare(
+    "hoodie.archive.async", "archive in a background thread instead of after a write", default=False
+)
+TTL_INLINE = declare(
+    "hoodie.partition.ttl.inline",
+    "delete expired partitions when the table is cleaned after writes",
+    default=False,
+)
+TTL_STRATEGY = declare(
+    "hoodie.partition.ttl.management.strategy.type",
+    "the start of a partition's age: its last write or its creation",
+    default=TtlStrategy.LAST_WRITE,
+)
+TTL_STRATEGY_CLASS = declare(
+    "hoodie.partition.ttl.strategy.class",
+    "the same by Hudi's class name, `KeepByTimeStrategy` or `KeepByCreationTimeStrategy`;"
+    " overrides the type",
+    default="",
+)
+TTL_DAYS = declare(
+    "hoodie.partition.ttl.strategy.days.retain",
+    "days after which a partition expires; no partition expires if below 1",
+    default=-1,
+)
+TTL_SELECTED = declare(
+    "hoodie.partition.ttl.strategy.partition.selected",
+    "partitions that may expire, separated by commas; all if empty",
+    default="",
+)
+TTL_MOST = declare(
+    "hoodie.partition.ttl.strategy.max.delete.partitions",
+    "maximum number of partitions that one run deletes",
+    default=1000,
+)
+LEASE_MS = declare(
+    "tidelock.read.lease.ms",
+    "lifetime of a reader lease: while it is valid, cleans by Tidelock keep the files that an open"
+    " table reads. It is renewed while the table is open. 0 disables leases",
+    default=0,
+)
+SPARK_DRIVER_BYTES = declare(
+    "tidelock.spark.services.driver.max.bytes",
+    "a table service whose input has at most this number of stored bytes runs in the Spark driver;"
+    " default: 8 MB, or no limit with a local Spark master",
+    parse=int,
+)
+
 _SINGLE_FILE: Final = "SparkSingleFileSortPlanStrategy"
 _STRATEGIES: Final[Mapping[str, PartitionSelection | None]] = {
     "SparkSizeBasedClusteringPlanStrategy": None,
@@ -374,6 +445,26 @@ def clustering_layout(settings: Mapping[str, object]) -> LayoutStrategy:
 def sort_columns(settings: Mapping[str, object]) -> tuple[str, ...]:
     """Return the columns by which clustered rows are sorted."""
     return comma_list(CLUSTER_SORT.required(settings))
+
+
+_TTL_STRATEGIES: Final = {
+    "KeepByTimeStrategy": TtlStrategy.LAST_WRITE,
+    "KeepByCreationTimeStrategy": TtlStrategy.CREATION,
+}
+
+
+def ttl_rule(settings: Mapping[str, object]) -> TtlRule | None:
+    """Return the TTL of partitions; None if they never expire. Raises: `ConfigInvalid`."""
+    given = TTL_STRATEGY_CLASS.required(settings)
+    strategy = (
+        named_class(TTL_STRATEGY_CLASS, given, _TTL_STRATEGIES)
+        if given
+        else TTL_STRATEGY.required(settings)
+    )
+    days, most = TTL_DAYS.required(settings), TTL_MOST.positive(settings)
+    if days < 1:
+        return None
+    return TtlRule(strategy, days, frozenset(comma_list(TTL_SELECTED.required(settings))), most)
 
 
 def plan_delay_ms(settings: Mapping[str, object]) -> int | None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelock.core.config import ConfigSection
 from tidelock.core.errors import TidelockError
 from tidelock.core.threads import start_thread
 from tidelock.execution.service_tasks import ProgressListener
@@ -23,13 +22,11 @@ from tidelock.services import config as c
 from tidelock.services.archive import ArchiveService
 from tidelock.services.compaction import Compaction, SinceCompaction, is_due
 from tidelock.services.runner import clean, clustering, log_compaction
-from tidelock.services.ttl import TTL_INLINE, PartitionTtl, ttl_rule
+from tidelock.services.ttl import PartitionTtl
 from tidelock.txn.entries import Commit, LedgerEntry
 from tidelock.txn.queueing import MAINTENANCE_QUEUE_KEY, LocalQueue
 
 logger = logging.getLogger(__name__)
-
-declare = ConfigSection.SERVICES.declare
 
 
 @dataclass(slots=True)
@@ -118,7 +115,7 @@ class InlineServices:
                 self._clean_and_archive()
 
     def _clean_and_archive(self) -> None:
-        if TTL_INLINE.required(self.options) and (when := ttl_rule(self.options)) is not None:
+        if c.TTL_INLINE.required(self.options) and (when := c.ttl_rule(self.options)) is not None:
             PartitionTtl(self.writer).run(when)
         if c.CLEAN_AUTOMATIC.required(self.options):
             clean(self.writer, self.options).run()
@@ -187,34 +184,6 @@ def commits_since_clustering(instants: tuple[Instant, ...]) -> int:
     return sum(1 for i in done if i.completion > last)
 
 
-COMPACT_ASYNC = declare(
-    "hoodie.datasource.compaction.async.enable",
-    "compact in a background thread when a write makes it due; Hudi's default, true, applies to"
-    " its streaming writers",
-    default=False,
-)
-CLUSTER_ASYNC = declare(
-    "hoodie.clustering.async.enabled",
-    "cluster in a background thread when writes make it due",
-    default=False,
-    aliases=("hoodie.datasource.clustering.async.enable",),
-)
-CLUSTER_ASYNC_COMMITS = declare(
-    "hoodie.clustering.async.max.commits",
-    "commits after which clustering in a background thread is due",
-    default=4,
-)
-CLEAN_ASYNC = declare(
-    "hoodie.clean.async.enabled",
-    "clean in a background thread instead of after a write",
-    default=False,
-    aliases=("hoodie.clean.async",),
-)
-ARCHIVE_ASYNC = declare(
-    "hoodie.archive.async", "archive in a background thread instead of after a write", default=False
-)
-
-
 def split_options(
     options: Mapping[str, object],
 ) -> tuple[dict[str, object], dict[str, object] | None]:
@@ -226,10 +195,10 @@ def split_options(
         return dict(options), None
     inline_options, background = dict(options), dict(options)
     pairs = (
-        (COMPACT_ASYNC, c.COMPACT_INLINE),
-        (CLUSTER_ASYNC, c.CLUSTER_INLINE),
-        (CLEAN_ASYNC, c.CLEAN_AUTOMATIC),
-        (ARCHIVE_ASYNC, c.ARCHIVE_AUTOMATIC),
+        (c.COMPACT_ASYNC, c.COMPACT_INLINE),
+        (c.CLUSTER_ASYNC, c.CLUSTER_INLINE),
+        (c.CLEAN_ASYNC, c.CLEAN_AUTOMATIC),
+        (c.ARCHIVE_ASYNC, c.ARCHIVE_AUTOMATIC),
     )
     chosen = {key.key: key.required(options) for key, _ in pairs}
     for key, inline in pairs:
@@ -238,8 +207,8 @@ def split_options(
         if switched:
             inline_options[inline.key] = False
     background[c.COMPACT_SCHEDULE_INLINE.key] = background[c.CLUSTER_SCHEDULE_INLINE.key] = False
-    background[c.LOG_COMPACT_INLINE.key] = background[TTL_INLINE.key] = False
-    background[c.CLUSTER_COMMITS.key] = CLUSTER_ASYNC_COMMITS.required(options)
+    background[c.LOG_COMPACT_INLINE.key] = background[c.TTL_INLINE.key] = False
+    background[c.CLUSTER_COMMITS.key] = c.CLUSTER_ASYNC_COMMITS.required(options)
     return inline_options, background if any(chosen.values()) else None
 
 

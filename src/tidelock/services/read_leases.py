@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from tidelock.core.clock import Clock
-from tidelock.core.config import ConfigSection
 from tidelock.core.errors import TidelockError
 from tidelock.core.ids import IdSource
 from tidelock.core.threads import start_thread
@@ -26,13 +25,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER: Final = ".hoodie/.tidelock/readers"
 TTL_MS: Final = 600_000
-
-LEASE_MS: Final = ConfigSection.SERVICES.declare(
-    "tidelock.read.lease.ms",
-    "lifetime of a reader lease: while it is valid, cleans by Tidelock keep the files that an open"
-    " table reads. It is renewed while the table is open. 0 disables leases",
-    default=0,
-)
 
 
 @dataclass(frozen=True, slots=True)

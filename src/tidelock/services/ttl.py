@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tidelock.core.config import ConfigSection, comma_list
 from tidelock.core.errors import InvalidInput, OutcomeUnknown
 from tidelock.core.outcome import Unknown
 from tidelock.hudi import partitions
@@ -16,7 +15,6 @@ from tidelock.hudi.timeline.instant import Action, parse_time
 from tidelock.hudi.timeline.metadata import SCHEMA_KEY, OperationType, ReplaceCommitMetadata
 from tidelock.operations.read import snapshot_now
 from tidelock.operations.write import TableWriter
-from tidelock.services.config import named_class
 from tidelock.services.plans import conflict_of
 from tidelock.txn.commit import CommitDraft
 from tidelock.txn.conflicts import Committed, Conflicted
@@ -24,8 +22,6 @@ from tidelock.txn.footprint import schema_id_of
 from tidelock.txn.state import LedgerState
 
 _DAY_MS: Final = 86_400_000
-
-declare = ConfigSection.SERVICES.declare
 
 
 class TtlStrategy(StrEnum):
@@ -164,55 +160,3 @@ class PartitionTtl:
                 case Conflicted() as conflict:
                     transaction.rollback(conflict=conflict)
                     return conflict
-
-
-TTL_INLINE = declare(
-    "hoodie.partition.ttl.inline",
-    "delete expired partitions when the table is cleaned after writes",
-    default=False,
-)
-TTL_STRATEGY = declare(
-    "hoodie.partition.ttl.management.strategy.type",
-    "the start of a partition's age: its last write or its creation",
-    default=TtlStrategy.LAST_WRITE,
-)
-TTL_STRATEGY_CLASS = declare(
-    "hoodie.partition.ttl.strategy.class",
-    "the same by Hudi's class name, `KeepByTimeStrategy` or `KeepByCreationTimeStrategy`;"
-    " overrides the type",
-    default="",
-)
-TTL_DAYS = declare(
-    "hoodie.partition.ttl.strategy.days.retain",
-    "days after which a partition expires; no partition expires if below 1",
-    default=-1,
-)
-TTL_SELECTED = declare(
-    "hoodie.partition.ttl.strategy.partition.selected",
-    "partitions that may expire, separated by commas; all if empty",
-    default="",
-)
-TTL_MOST = declare(
-    "hoodie.partition.ttl.strategy.max.delete.partitions",
-    "maximum number of partitions that one run deletes",
-    default=1000,
-)
-
-_CLASSES: Final = {
-    "KeepByTimeStrategy": TtlStrategy.LAST_WRITE,
-    "KeepByCreationTimeStrategy": TtlStrategy.CREATION,
-}
-
-
-def ttl_rule(settings: Mapping[str, object]) -> TtlRule | None:
-    """Return the TTL of partitions; None if they never expire. Raises: `ConfigInvalid`."""
-    given = TTL_STRATEGY_CLASS.required(settings)
-    strategy = (
-        named_class(TTL_STRATEGY_CLASS, given, _CLASSES)
-        if given
-        else TTL_STRATEGY.required(settings)
-    )
-    days, most = TTL_DAYS.required(settings), TTL_MOST.positive(settings)
-    if days < 1:
-        return None
-    return TtlRule(strategy, days, frozenset(comma_list(TTL_SELECTED.required(settings))), most)

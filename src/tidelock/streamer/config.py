@@ -12,8 +12,7 @@ from tidelock.core.errors import ConfigInvalid
 from tidelock.core.formatting import alternatives
 from tidelock.lock.config import TABLE_NAME
 from tidelock.operations import config as o
-from tidelock.services.config import COMPACT_INLINE
-from tidelock.services.inline import COMPACT_ASYNC
+from tidelock.services.config import COMPACT_ASYNC, COMPACT_INLINE
 
 T = TypeVar("T")
 

@@ -8,10 +8,11 @@ from tests.unit.services.file_slices import at, base, begun, done, log, piece
 from tidelock.core.errors import ConfigInvalid
 from tidelock.hudi.timeline.instant import Action, parse_time
 from tidelock.services.archive import outdated_content, unreferenced_files
+from tidelock.services.config import ttl_rule
 from tidelock.services.restore import instants_to_roll_back, savepoints_among
 from tidelock.services.rollback import RollbackState, rollback_blocker
 from tidelock.services.savepoint import savepoint_of
-from tidelock.services.ttl import TtlRule, TtlStrategy, expired_partitions, ttl_rule
+from tidelock.services.ttl import TtlRule, TtlStrategy, expired_partitions
 from tidelock.txn.rollback import (
     RolledBackInstant,
     restore_metadata,
