@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -31,12 +32,18 @@ settings.load_profile("repeatable")
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 
 
-def pytest_configure() -> None:
-    """Restore signals that a shell in the background, or nohup, has set to be ignored.
+TERMINAL_SETTINGS = ("CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS")
+"""Variables with which a command colours its output, or breaks its lines, without a terminal."""
 
-    The programs under test inherit them, and a shell cannot trap a signal that it inherits as
-    ignored.
+
+def pytest_configure() -> None:
+    """Restore what the programs under test inherit, whoever started the tests.
+
+    Signals that a shell in the background, or nohup, has set to be ignored: a shell cannot trap
+    them. Settings of a terminal, or of a service for builds: the output is compared as text.
     """
+    for name in TERMINAL_SETTINGS:
+        os.environ.pop(name, None)
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
