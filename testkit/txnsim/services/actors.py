@@ -260,7 +260,7 @@ class Executor(Actor):
             files[group] = f"{PARTITION}/{name}"
             self.put_data(txn.instant, name, rows, created=group not in merged)
         yields = service is Service.CLUSTERING
-        return commit_plan(txn, draft_of(service, files, inputs), yields=yields)
+        return commit_plan(txn, draft_of(service, files, inputs), preemptible=yields)
 
 
 class CleanProcess(Actor):
