@@ -46,8 +46,8 @@ from tidelock.txn.conflicts import (
     Abort,
     CheckKeys,
     Conflicted,
+    ConflictingTxn,
     ConflictReport,
-    Party,
     Preempted,
     Rebase,
     Repeated,
@@ -224,7 +224,9 @@ def failing_transactions() -> None:
 
 def every_verdict() -> None:
     """Make a commit end with every possible outcome."""
-    report = ConflictReport(Party("1", CommitKind.UPSERT), (Party("2", CommitKind.UPSERT),))
+    report = ConflictReport(
+        ConflictingTxn("1", CommitKind.UPSERT), (ConflictingTxn("2", CommitKind.UPSERT),)
+    )
     applied = AppliedTransaction(AppTransaction("stream", 1), "1", "2")
     for reply in (
         Rebase(report),

@@ -24,7 +24,7 @@ from tidelock.hudi.timeline.metadata import (
 )
 from tidelock.inspect.ledger_facts import entry_facts, group_names
 from tidelock.operations.file_view import TableView, load_view
-from tidelock.txn.effects import World
+from tidelock.txn.effects import EffectRunner
 from tidelock.txn.entries import Commit, ExternalCommit, LedgerEntry
 from tidelock.txn.heartbeats import Heartbeat, heartbeat_key, heartbeat_status
 from tidelock.txn.ledger_io import forward, load
@@ -212,8 +212,8 @@ class TableLayout:
 
     def _current_view(self) -> TableView:
         store, properties = self.watch.store, self.watch.properties
-        world = World(store, self.watch.clock, self.watch.ids)
-        self._ledger = world.perform(load() if self._ledger is None else forward(self._ledger))
+        runner = EffectRunner(store, self.watch.clock, self.watch.ids)
+        self._ledger = runner.perform(load() if self._ledger is None else forward(self._ledger))
         state, known = self._ledger.state, self._view
         entries = None if known is None else self._ledger.since(known.state.position)
         followed = None

@@ -31,7 +31,7 @@ from tidelock.lock.providers.registry import is_storage, open_provider, provider
 from tidelock.services.pending import services_of
 from tidelock.storage.contract import ObjectStore
 from tidelock.txn import entries as e
-from tidelock.txn.effects import World
+from tidelock.txn.effects import EffectRunner
 from tidelock.txn.heartbeats import (
     HEARTBEAT_FOLDER,
     JAVA_LIFETIME_MS,
@@ -40,7 +40,7 @@ from tidelock.txn.heartbeats import (
 )
 from tidelock.txn.ledger_io import decode_at, forward, load
 from tidelock.txn.queueing import LockWaiter, waiters
-from tidelock.txn.recovery import WRITES, Survey
+from tidelock.txn.recovery import WRITES, PendingScan
 from tidelock.txn.state import View
 from tidelock.txn.writers import ActiveWriter, conflicts_in, writer_of
 
@@ -380,35 +380,33 @@ class TableWatch:
         budget_ms = _FIRST_LOAD_MS if first else _LOAD_MS
         loaded = self.ledger.load_older(budget_ms, self.rows.apply)
         pending = tuple(sorted(i for i in self._instants.values() if not i.is_completed))
-        survey = Survey(pending, heartbeats, self.clock.now().wall_epoch_ms)
+        scan = PendingScan(pending, heartbeats, self.clock.now().wall_epoch_ms)
         writers = [
             writer_of(
                 self.store,
                 instant,
-                survey.heartbeats.get(instant.requested),
-                survey.now_epoch_ms,
+                scan.heartbeats.get(instant.requested),
+                scan.now_epoch_ms,
                 JAVA_LIFETIME_MS,
             )
-            for instant in survey.pending[-WRITERS_MAX:]
+            for instant in scan.pending[-WRITERS_MAX:]
             # A plan that is not being executed has no writer.
             if instant.action in WRITES or instant.requested in heartbeats
         ]
-        self._publish(properties, survey, writers)
+        self._publish(properties, scan, writers)
         if appended or loaded or first:
             self._put("history", self.ledger.publish(self.rows.version))
 
     def _publish(
-        self, properties: TableProperties, survey: Survey, writers: list[ActiveWriter]
+        self, properties: TableProperties, scan: PendingScan, writers: list[ActiveWriter]
     ) -> None:
         assert self._view is not None
         state = self._view.state
-        plans = services_of(state.plans, survey, default_lifetime_ms=JAVA_LIFETIME_MS)
+        plans = services_of(state.plans, scan, default_lifetime_ms=JAVA_LIFETIME_MS)
         self._name_writers(writers)
         self._put("table", sections.table(self.store.uri, properties, state))
-        self._put("writers", [sections.writer(each, survey.heartbeats) for each in writers])
-        self._put(
-            "services", [sections.service(each, survey.heartbeats, writers) for each in plans]
-        )
+        self._put("writers", [sections.writer(each, scan.heartbeats) for each in writers])
+        self._put("services", [sections.service(each, scan.heartbeats, writers) for each in plans])
         self._put("turns", [sections.ticket(each) for each in state.tickets])
         self._put("lock", self._lock.read())
 
@@ -422,9 +420,9 @@ class TableWatch:
 
     def _read_ledger(self) -> list[e.LedgerEntry]:
         """Read and return the entries that were appended."""
-        world = World(self.store, self.clock, self.ids)
+        runner = EffectRunner(self.store, self.clock, self.ids)
         before = self._view
-        self._view = world.perform(load() if before is None else forward(before))
+        self._view = runner.perform(load() if before is None else forward(before))
         return self.ledger.append(self._view, 0 if before is None else before.position)
 
     def _advance(

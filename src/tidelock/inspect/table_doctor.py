@@ -39,13 +39,13 @@ from tidelock.txn.config import (
     FailedWrites,
     TxnSettings,
 )
-from tidelock.txn.effects import World
+from tidelock.txn.effects import EffectRunner
 from tidelock.txn.entries import Commit, ExternalCommit, LedgerEntry
 from tidelock.txn.external_writers import off_utc_ms
 from tidelock.txn.heartbeats import JAVA_LIFETIME_MS, Heartbeat, HeartbeatStatus
 from tidelock.txn.ledger_io import load
 from tidelock.txn.queueing import LockWaiter, waiters
-from tidelock.txn.recovery import Survey, survey
+from tidelock.txn.recovery import PendingScan, scan_pending
 from tidelock.txn.state import LedgerState
 from tidelock.txn.transaction_manager import TransactionManager
 from tidelock.txn.writers import ActiveWriter, entries, writer_of
@@ -270,7 +270,7 @@ def check_changeable(properties: TableProperties, state: LedgerState) -> Iterato
         yield ok("table", "it can be written: no metadata table, and times in UTC")
 
 
-def without_entry(state: LedgerState, seen: Survey) -> tuple[Instant, ...]:
+def without_entry(state: LedgerState, seen: PendingScan) -> tuple[Instant, ...]:
     """Return the completed writes that are on the timeline and not in a ledger in use."""
     done = (
         i for i in seen.completed if i.action.writes_data and not state.is_resolved(i.requested)
@@ -279,7 +279,7 @@ def without_entry(state: LedgerState, seen: Survey) -> tuple[Instant, ...]:
 
 
 def check_external(
-    state: LedgerState, seen: Survey, off: Sequence[tuple[Instant, int]]
+    state: LedgerState, seen: PendingScan, off: Sequence[tuple[Instant, int]]
 ) -> Iterator[DoctorFinding]:
     """Check the commits of external writers: those not in the ledger yet, and their times.
 
@@ -299,7 +299,7 @@ def check_external(
 
 
 def off_utc(
-    state: LedgerState, seen: Survey, recent: Sequence[LedgerEntry]
+    state: LedgerState, seen: PendingScan, recent: Sequence[LedgerEntry]
 ) -> tuple[tuple[Instant, int], ...]:
     """Return the commits of external writers whose times are not in UTC, newest first.
 
@@ -619,10 +619,10 @@ def repair_table(examination: Examination, target: DoctorTarget) -> list[str]:
 
 def _table_findings(target: DoctorTarget) -> Iterator[DoctorFinding]:
     store, folder = target.store, target.properties.timeline_folder
-    world = World(store, target.clock, target.ids)
-    view = world.perform(load())
+    runner = EffectRunner(store, target.clock, target.ids)
+    view = runner.perform(load())
     state = view.state
-    seen = world.perform(survey(folder))
+    seen = runner.perform(scan_pending(folder))
     writers = [
         writer_of(store, i, seen.heartbeats.get(i.requested), seen.now_epoch_ms, JAVA_LIFETIME_MS)
         for i in seen.pending
@@ -702,12 +702,12 @@ def _waiters(target: DoctorTarget, holding: str) -> Iterator[DoctorFinding]:
     waiting = waiters(target.store, now_epoch_ms)
     heartbeats: Heartbeats = {}
     if waiting:
-        world = World(target.store, target.clock, target.ids)
-        heartbeats = _alive(world.perform(survey(target.properties.timeline_folder)))
+        runner = EffectRunner(target.store, target.clock, target.ids)
+        heartbeats = _alive(runner.perform(scan_pending(target.properties.timeline_folder)))
     yield from check_waiting(holding, waiting, heartbeats, now_epoch_ms)
 
 
-def _alive(seen: Survey) -> dict[str, HeartbeatStatus]:
+def _alive(seen: PendingScan) -> dict[str, HeartbeatStatus]:
     return {
         instant: heartbeat
         for instant, heartbeat in seen.heartbeats.items()

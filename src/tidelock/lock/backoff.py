@@ -64,11 +64,11 @@ YIELD_MS = 20
 """The shortest pause that lets others acquire; it grows with the latency of the store."""
 
 YIELD_SHARE = 10
-"""A streak is ten times as long as the pause after it, so pauses cost a tenth at most."""
+"""Re-acquiring goes on ten times as long as the pause after it, so pauses cost a tenth at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Streak:
+class ReacquireHistory:
     """How long one client has re-acquired the lock right after releasing it.
 
     Without a pause it could do so for ever, because its next write arrives before another client
@@ -87,15 +87,17 @@ class Streak:
         is_long = now.monotonic_ms - self.began_ms >= YIELD_SHARE * pause_ms
         return pause_ms * (0.75 + jitter / 2) if is_long else 0.0
 
-    def granted(self, now: Now, sent_ms: int) -> Streak:
-        """Return the streak after a grant that was requested at `sent_ms`."""
+    def granted(self, now: Now, sent_ms: int) -> ReacquireHistory:
+        """Return the history after a grant that was requested at `sent_ms`."""
         latency_ms = now.monotonic_ms - sent_ms
         began_ms = self.began_ms if self._continues(now) else None
-        return Streak(now.monotonic_ms if began_ms is None else began_ms, None, latency_ms)
+        return ReacquireHistory(
+            now.monotonic_ms if began_ms is None else began_ms, None, latency_ms
+        )
 
-    def released(self, now: Now) -> Streak:
-        """Return the streak after a release."""
-        return Streak(self.began_ms, now.monotonic_ms, self.latency_ms)
+    def released(self, now: Now) -> ReacquireHistory:
+        """Return the history after a release."""
+        return ReacquireHistory(self.began_ms, now.monotonic_ms, self.latency_ms)
 
     def _continues(self, now: Now) -> bool:
         gap_ms = self._pause_ms() + self.latency_ms

@@ -16,7 +16,7 @@ from tidelock.core.errors import InvariantBroken
 from tidelock.core.ids import IdSource
 from tidelock.core.retry import Backoff
 from tidelock.lock import events as e
-from tidelock.lock.backoff import Streak, WaitHistory
+from tidelock.lock.backoff import ReacquireHistory, WaitHistory
 from tidelock.lock.lease import Lease
 from tidelock.lock.machine import step
 from tidelock.lock.state import LockClientState, Phase, Standing, standing
@@ -62,7 +62,7 @@ class LockSession:
         self._notify = notify
         self._poll = poll
         self._mutex = threading.Lock()
-        self._streak = Streak()
+        self._reacquired = ReacquireHistory()
         self.state = LockClientState(owner=ids.uuid(), lease=lease)
 
     @property
@@ -97,12 +97,12 @@ class LockSession:
             sent_ms = self._clock.now().monotonic_ms
             result = yield from self._operate(e.Acquire)
             if isinstance(result, e.Granted):
-                self._streak = self._streak.granted(self._clock.now(), sent_ms)
+                self._reacquired = self._reacquired.granted(self._clock.now(), sent_ms)
             if not isinstance(result, e.NotAcquired) or (
                 result.reason is e.NotAcquiredReason.UNREADABLE
             ):
                 return result
-            self._streak = Streak()
+            self._reacquired = ReacquireHistory()
             if should_stop():
                 return result
             waiting = waiting.after(result)
@@ -120,7 +120,7 @@ class LockSession:
 
     def release(self) -> Operation:
         result = yield from self._operate(e.Release)
-        self._streak = self._streak.released(self._clock.now())
+        self._reacquired = self._reacquired.released(self._clock.now())
         return result
 
     def close(self) -> Operation:
@@ -146,11 +146,11 @@ class LockSession:
         self, timeout_ms: float | None
     ) -> Generator[SessionRequest, SessionReply, None]:
         """P32: pause after many acquisitions in a row, so that others can acquire."""
-        pause_ms = self._streak.pause_ms(self._clock.now(), self._ids.jitter())
+        pause_ms = self._reacquired.pause_ms(self._clock.now(), self._ids.jitter())
         if timeout_ms is not None:
             pause_ms = min(pause_ms, timeout_ms)
         if pause_ms > 0:
-            self._streak = Streak()
+            self._reacquired = ReacquireHistory()
             yield SessionPause(pause_ms)
 
     def _operate(self, event: Callable[[Now], e.Event]) -> Operation:

@@ -17,12 +17,12 @@ from tidelock.hudi.timeline.instant import Action, Instant, InstantState, parse_
 from tidelock.hudi.timeline.metadata import CleanerPlan, CompactionOperation, SliceInfo
 from tidelock.operations.write import TableWriter
 from tidelock.storage.contract import ObjectStore
-from tidelock.txn.effects import World
+from tidelock.txn.effects import EffectRunner
 from tidelock.txn.external_writers import IMPORTED_ACTIONS
 from tidelock.txn.heartbeats import JAVA_LIFETIME_MS
 from tidelock.txn.ledger_io import load
 from tidelock.txn.plans import RollbackIntent, finish_rollback, remove_plan, scheduled_rollback
-from tidelock.txn.recovery import Survey, survey
+from tidelock.txn.recovery import PendingScan, scan_pending
 from tidelock.txn.rollback import rollback_plan
 from tidelock.txn.state import Evidence, PendingPlan
 from tidelock.txn.transaction_manager import TransactionManager
@@ -97,17 +97,20 @@ def pending_services(
 
     `default_lifetime_ms` is the heartbeat lifetime of Java writers.
     """
-    world = World(store, clock or SystemClock(), SystemIds())
-    plans = world.perform(load()).state.plans
+    runner = EffectRunner(store, clock or SystemClock(), SystemIds())
+    plans = runner.perform(load()).state.plans
     return services_of(
-        plans, world.perform(survey(folder)), default_lifetime_ms=default_lifetime_ms
+        plans, runner.perform(scan_pending(folder)), default_lifetime_ms=default_lifetime_ms
     )
 
 
 def services_of(
-    plans: Mapping[str, PendingPlan], seen: Survey, *, default_lifetime_ms: int = JAVA_LIFETIME_MS
+    plans: Mapping[str, PendingPlan],
+    seen: PendingScan,
+    *,
+    default_lifetime_ms: int = JAVA_LIFETIME_MS,
 ) -> tuple[PendingService, ...]:
-    """Return the pending plans of a ledger state and a survey, oldest first."""
+    """Return the pending plans of a ledger state and a scan, oldest first."""
     states = {instant.requested: instant.state for instant in seen.pending}
     actions = {instant: plan.action for instant, plan in plans.items()}
     for instant in seen.pending:
@@ -306,7 +309,7 @@ _COSTS = {
 def _remove_external(writer: TableWriter, instant: str, action: Action) -> None:
     """Roll back a plan that is not in the ledger."""
     txns = writer.transactions
-    seen = txns.ledger.run(survey(txns.ledger.publisher.folder))
+    seen = txns.ledger.run(scan_pending(txns.ledger.publisher.folder))
     inflight = [
         i for i in seen.pending if i.requested == instant and i.state is InstantState.INFLIGHT
     ]

@@ -16,7 +16,7 @@ from tidelock.hudi.timeline.instant import Action, Instant
 from tidelock.services.clean import savepointed_files
 from tidelock.services.rollback import RollbackPlans, lost_files, snapshot_at
 from tidelock.txn.plans import RollbackIntent, scheduled_rollback
-from tidelock.txn.recovery import survey
+from tidelock.txn.recovery import scan_pending
 from tidelock.txn.rollback import restore_plan
 
 _SERVICES: frozenset[Action] = frozenset(
@@ -151,7 +151,7 @@ class Restore(RollbackPlans):
     def _check_alive(self) -> None:
         """Raise `Conflict` if a writer is alive that is not to be fenced."""
         txns = self.writer.transactions
-        seen = txns.ledger.run(survey(txns.ledger.publisher.folder))
+        seen = txns.ledger.run(scan_pending(txns.ledger.publisher.folder))
         alive: list[str] = []
         for each in seen.pending:
             if not seen.is_alive(each.requested, default_lifetime_ms=txns.lifetime_ms):

@@ -28,7 +28,7 @@ from tidelock.txn.plans import (
     scheduled_rollback,
     schema_after_rollback,
 )
-from tidelock.txn.recovery import Recovery, survey
+from tidelock.txn.recovery import Recovery, scan_pending
 from tidelock.txn.rollback import rollback_plan
 from tidelock.txn.state import Evidence, LedgerState
 
@@ -152,7 +152,7 @@ class RollbackService(RollbackPlans):
         """Return the failed writes: those whose writer is dead."""
         txns = self.writer.transactions
         txns.ledger.refresh()
-        seen = txns.ledger.run(survey(txns.ledger.publisher.folder))
+        seen = txns.ledger.run(scan_pending(txns.ledger.publisher.folder))
         recovery = Recovery(txns)
         return tuple(i.requested for i in seen.pending if recovery.is_dead(i, seen))
 
@@ -207,7 +207,7 @@ class RollbackService(RollbackPlans):
         if found.is_completed:
             self._check_completed(found, snapshot)
         else:
-            observed = txns.ledger.run(survey(txns.ledger.publisher.folder))
+            observed = txns.ledger.run(scan_pending(txns.ledger.publisher.folder))
             if observed.is_alive(instant, default_lifetime_ms=txns.lifetime_ms):
                 seen = Evidence(alive=frozenset({instant}))
         files = txns.ledger.run(files_by_instant([instant])).get(instant, ())

@@ -53,10 +53,10 @@ from tidelock.txn.config import (
 from tidelock.txn.conflicts import (
     Abort,
     Conflicted,
+    ConflictingTxn,
     ConflictReport,
     ConflictStrategy,
     NoConflict,
-    Party,
     PendingTxn,
     Preempted,
     Rebase,
@@ -263,10 +263,10 @@ class ConflictChecker:
         self.checked = view.position
         return None
 
-    def report(self, cause: str, others: tuple[Party, ...] = ()) -> ConflictReport:
+    def report(self, cause: str, others: tuple[ConflictingTxn, ...] = ()) -> ConflictReport:
         """Return a report about this commit only."""
         advice = "retry on the current table"
-        return ConflictReport(self.candidate.party, others, cause=cause, advice=advice)
+        return ConflictReport(self.candidate.as_conflicting, others, cause=cause, advice=advice)
 
 
 def commit(
@@ -299,7 +299,7 @@ def _with_previous_batch(fact: Commit, state: LedgerState) -> Commit:
 def _invalid_entry(checker: ConflictChecker, fact: Commit, view: View, problem: str) -> Conflicted:
     """Return the outcome of a commit that the ledger rules reject because of `problem`."""
     by = tuple(
-        Party(
+        ConflictingTxn(
             entry.fact.instant, fact.footprint.commit_kind, entry.owner, entry.position, entry.time
         )
         for entry in view.tail

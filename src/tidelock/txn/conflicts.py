@@ -37,7 +37,7 @@ from tidelock.txn.state import CommittedTxn, PendingPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class ConflictingTxn:
     """A transaction in a conflict report."""
 
     instant: str
@@ -54,8 +54,8 @@ class Party:
 class ConflictReport:
     """The conflicting transactions, their file groups, and how to resolve the conflict."""
 
-    mine: Party
-    others: tuple[Party, ...]
+    mine: ConflictingTxn
+    others: tuple[ConflictingTxn, ...]
     groups: frozenset[GroupId] = NO_GROUPS
     cause: str = ""
     advice: str = ""
@@ -181,8 +181,8 @@ class PendingTxn:
     claimed: int = 0
 
     @property
-    def party(self) -> Party:
-        return Party(self.instant, self.footprint.commit_kind, self.owner)
+    def as_conflicting(self) -> ConflictingTxn:
+        return ConflictingTxn(self.instant, self.footprint.commit_kind, self.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,9 +588,9 @@ def report_of(
     """Return a report of the transactions and file groups in these findings."""
     commits = {past.position: past for past, _ in found}
     return ConflictReport(
-        mine=mine.party,
+        mine=mine.as_conflicting,
         others=tuple(
-            Party(p.instant, p.footprint.commit_kind, p.owner, p.position, p.completion)
+            ConflictingTxn(p.instant, p.footprint.commit_kind, p.owner, p.position, p.completion)
             for _, p in sorted(commits.items())
         ),
         groups=frozenset().union(*(finding.groups for _, finding in found)),

@@ -1,8 +1,8 @@
 """Effects of the transaction protocol: store requests, clock reads, unique names, pauses.
 
 A protocol step is a generator. It yields an effect, receives the answer, and returns its result; a
-failed request raises at the `yield`. `World.perform` runs a step against a real store. A simulator
-runs the same step against a simulated world.
+failed request raises at the `yield`. `EffectRunner.perform` runs a step against a real store. A
+simulator runs the same step against a simulated world.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ Steps = Generator[Effect, Any, R]
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class EffectRunner:
     """Executes effects with a store, a clock and a source of names."""
 
     store: ObjectStore

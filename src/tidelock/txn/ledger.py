@@ -13,7 +13,7 @@ from tidelock.hudi.timeline.active import TIMELINE_FOLDER
 from tidelock.hudi.timeline.history import HISTORY_FOLDER
 from tidelock.hudi.timeline.instant import InstantState
 from tidelock.storage.contract import ObjectStore
-from tidelock.txn.effects import Steps, World
+from tidelock.txn.effects import EffectRunner, Steps
 from tidelock.txn.entries import LedgerEntry
 from tidelock.txn.external_writers import Importer, TimelineScan
 from tidelock.txn.ledger_io import (
@@ -58,8 +58,8 @@ class Ledger:
         `check_table` runs before the timeline is scanned for external commits; `on_external`
         receives the entries of imported commits.
         """
-        self.world = World(store, clock or SystemClock(), ids or SystemIds())
-        self.owner = owner or self.world.ids.uuid()
+        self.runner = EffectRunner(store, clock or SystemClock(), ids or SystemIds())
+        self.owner = owner or self.runner.ids.uuid()
         self.publisher = Publisher(timeline_folder)
         self._importer = Importer(
             timeline_folder, history_folder, self.owner, self.publisher, checks_zones
@@ -72,7 +72,7 @@ class Ledger:
 
     @property
     def store(self) -> ObjectStore:
-        return self.world.store
+        return self.runner.store
 
     @property
     def view(self) -> View:
@@ -120,7 +120,7 @@ class Ledger:
         return self.view.since(base)
 
     def run(self, steps: Steps[R], check_held: Callable[[], object] | None = None) -> R:
-        return self.world.perform(steps, check_held)
+        return self.runner.perform(steps, check_held)
 
     def refresh_steps(self, *, external: bool = True) -> Steps[LedgerState]:
         """Return the steps of `refresh`. The first refresh always imports external commits."""

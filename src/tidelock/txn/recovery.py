@@ -186,7 +186,7 @@ WRITES: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PendingScan:
     """Pending instants and their heartbeats.
 
     `written_epoch_ms` has the time at which the file of each instant was written.
@@ -223,7 +223,7 @@ class Recovered:
     undetermined: tuple[str, ...] = ()
 
 
-def survey(folder: str) -> Steps[Survey]:
+def scan_pending(folder: str) -> Steps[PendingScan]:
     """List the timeline and the heartbeats."""
     listed: tuple[ObjectMeta, ...] = yield List(f"{folder}/")
     written: dict[Instant, int] = {}
@@ -242,7 +242,7 @@ def survey(folder: str) -> Steps[Survey]:
     now: Now = yield ReadClock()
     pending = tuple(instant for instant in instants if not instant.is_completed)
     completed = tuple(instant for instant in instants if instant.is_completed)
-    return Survey(pending, heartbeats, now.wall_epoch_ms, completed, written)
+    return PendingScan(pending, heartbeats, now.wall_epoch_ms, completed, written)
 
 
 @dataclass(slots=True)
@@ -260,14 +260,14 @@ class Recovery:
     rolled_back: list[RolledBackInstant] = field(default_factory=list)
     alive: list[str] = field(default_factory=list)
     undetermined: list[str] = field(default_factory=list)
-    seen: Survey | None = None
+    seen: PendingScan | None = None
     external: tuple[ExternalRollback, ...] = ()
 
     def scan(self) -> Steps[None]:
         """Find dead writes and their files. This may take long, so it needs no lock."""
         txns = self.txns
         yield from txns.ledger.refresh_steps()
-        seen = self.seen = yield from survey(txns.ledger.publisher.folder)
+        seen = self.seen = yield from scan_pending(txns.ledger.publisher.folder)
         if not self.writes:
             return
         self.external = yield from external_rollbacks(txns, seen.pending)
@@ -298,7 +298,7 @@ class Recovery:
         for requested in sorted(plan.instant for plan in plans if plan.removable):
             yield from remove_plan(txns, requested, delay_ms=self.delay_ms, finish=False)
 
-    def is_dead(self, instant: Instant, seen: Survey) -> bool:
+    def is_dead(self, instant: Instant, seen: PendingScan) -> bool:
         """Return whether a pending instant is an abandoned write; record those that are alive."""
         txns, state = self.txns, self.txns.ledger.state
         requested = instant.requested
@@ -367,7 +367,7 @@ class Recovery:
         gone = any(each.instant == requested for each in self.rolled_back)
         return requested in state.aborted and not planned and not gone
 
-    def _remove_stale_instants(self, seen: Survey) -> Steps[None]:
+    def _remove_stale_instants(self, seen: PendingScan) -> Steps[None]:
         """Delete instants that a slow publisher put on the timeline after their rollback (C86).
 
         Also deletes the inflight files of savepoints that were never completed.
@@ -384,7 +384,7 @@ class Recovery:
             if instant.action is Action.SAVEPOINT and not seen.is_fresh(instant, txns.lifetime_ms):
                 yield Delete(f"{folder}/{instant.file_name}")
 
-    def _remove_stale_heartbeats(self, seen: Survey) -> Steps[None]:
+    def _remove_stale_heartbeats(self, seen: PendingScan) -> Steps[None]:
         """Delete heartbeats without a pending instant.
 
         A heartbeat later than the ledger reserves its time (C44): its owner may be about to create

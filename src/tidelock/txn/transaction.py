@@ -36,8 +36,8 @@ from tidelock.txn.conflicts import (
     CommitResult,
     Committed,
     Conflicted,
+    ConflictingTxn,
     ConflictReport,
-    Party,
     PendingTxn,
 )
 from tidelock.txn.effects import CheckHeld, Delete, List, Steps
@@ -93,7 +93,7 @@ def ledger_conflict(view: View, candidate: PendingTxn, *, base: int) -> Conflict
     """Return the conflict of a write with the commits since `base`, None if there is none. Pure."""
     if candidate.instant in view.state.aborted:
         cause = "it was rolled back by another process"
-        return ConflictReport(candidate.party, (), cause=cause, advice=_ADVICE)
+        return ConflictReport(candidate.as_conflicting, (), cause=cause, advice=_ADVICE)
     conflict = ConflictChecker(candidate, base).check(view)
     return None if conflict is None else conflict.verdict.report
 
@@ -109,8 +109,8 @@ def marker_conflict(
     if not shared:
         return None
     return ConflictReport(
-        candidate.party,
-        tuple(Party(other.instant, CommitKind.UPSERT, other.owner) for other in older),
+        candidate.as_conflicting,
+        tuple(ConflictingTxn(other.instant, CommitKind.UPSERT, other.owner) for other in older),
         groups=shared,
         cause="an older writer is writing these file groups",
         advice=_ADVICE,
@@ -374,7 +374,7 @@ class Transaction:
         doing = footprint or Footprint(self.commit_kind)
         mine = PendingTxn(self.instant, doing, owner=txns.owner, claimed=self._claimed)
         if lost := txns.heartbeat_thread.lost(self.instant):
-            return ConflictReport(mine.party, (), cause=lost, advice="start over")
+            return ConflictReport(mine.as_conflicting, (), cause=lost, advice="start over")
         return txns.ledger.run(self._cancellation_steps(mine))
 
     def _cancellation_steps(self, mine: PendingTxn) -> Steps[ConflictReport | None]:

@@ -16,7 +16,7 @@ from tidelock.hudi.timeline.active import TIMELINE_FOLDER
 from tidelock.hudi.timeline.instant import Instant
 from tidelock.storage.contract import ObjectStore
 from tidelock.txn.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from tidelock.txn.effects import World
+from tidelock.txn.effects import EffectRunner
 from tidelock.txn.entries import (
     LEDGER_FOLDER,
     Commit,
@@ -28,7 +28,7 @@ from tidelock.txn.entries import (
 )
 from tidelock.txn.heartbeats import JAVA_LIFETIME_MS, HeartbeatStatus
 from tidelock.txn.ledger_io import Publisher, decode_at
-from tidelock.txn.recovery import survey
+from tidelock.txn.recovery import scan_pending
 from tidelock.txn.transaction import groups_of
 
 
@@ -99,7 +99,7 @@ def writers(
 
     `default_lifetime_ms` is how long a Java writer counts as alive after its last heartbeat.
     """
-    seen = World(store, clock or SystemClock(), SystemIds()).perform(survey(folder))
+    seen = EffectRunner(store, clock or SystemClock(), SystemIds()).perform(scan_pending(folder))
     beats, now_epoch_ms = seen.heartbeats, seen.now_epoch_ms
     found = [
         writer_of(store, each, beats.get(each.requested), now_epoch_ms, default_lifetime_ms)

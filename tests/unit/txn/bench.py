@@ -18,7 +18,7 @@ from tidelock.storage.contract import ObjectStore
 from tidelock.storage.memory import MemoryStore
 from tidelock.txn.commit import CommitDraft
 from tidelock.txn.conflicts import Committed
-from tidelock.txn.effects import Effect, Steps, World
+from tidelock.txn.effects import Effect, EffectRunner, Steps
 from tidelock.txn.heartbeats import HeartbeatThread
 from tidelock.txn.transaction import Transaction
 from tidelock.txn.transaction_manager import TransactionManager
@@ -40,7 +40,7 @@ class Stopped(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class StoppingWorld(World):
+class StoppingRunner(EffectRunner):
     """Executes a number of effects, and then the process ends."""
 
     left: list[int] = field(default_factory=lambda: [10**9])
@@ -50,7 +50,7 @@ class StoppingWorld(World):
         if self.left[0] == 0:
             raise Stopped
         self.left[0] -= 1
-        answer = World._answer(self, effect, None)
+        answer = EffectRunner._answer(self, effect, None)
         self.done.append(effect)
         return answer
 
@@ -115,11 +115,11 @@ class Bench:
         return [meta.key for meta in self.store.list(prefix)]
 
 
-def stopping(txns: TransactionManager, after: int) -> StoppingWorld:
+def stopping(txns: TransactionManager, after: int) -> StoppingRunner:
     """Let the process of these transactions end after some more effects."""
-    world = StoppingWorld(txns.store, txns.clock, txns.ids, [after])
-    txns.ledger.world = world
-    return world
+    runner = StoppingRunner(txns.store, txns.clock, txns.ids, [after])
+    txns.ledger.runner = runner
+    return runner
 
 
 def groups(*names: str) -> frozenset[GroupId]:

@@ -87,7 +87,7 @@ def test_batch_is_committed_once_wherever_a_zombie_was_suspended(asleep_at: int)
         except StopIteration as end:
             late = end.value
         else:
-            answer = txns.ledger.world._answer(effect, None)
+            answer = txns.ledger.runner._answer(effect, None)
             done += 1
     other = other or bench.begin(bench.writer()).commit(with_app_transaction(ORDERS, "b"))
     ended = sorted(type(each).__name__ for each in (late, other))

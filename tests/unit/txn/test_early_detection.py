@@ -34,7 +34,7 @@ def test_commit_to_the_same_group_cancels_the_write() -> None:
     other = bench.commit_one(bench.writer(), "a")
     report = transaction.is_cancelled(TOUCHES_A)
     assert report is not None
-    assert [party.instant for party in report.others] == [other.instant]
+    assert [each.instant for each in report.others] == [other.instant]
 
 
 def test_rolled_back_write_is_cancelled() -> None:

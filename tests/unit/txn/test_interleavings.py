@@ -24,7 +24,7 @@ from tidelock.storage.contract import Busy, Create, PutReply, Refused, Unclear
 from tidelock.txn import ledger_io
 from tidelock.txn.commit import BeginRequest, ConflictChecker
 from tidelock.txn.conflicts import Committed, Conflicted
-from tidelock.txn.effects import Effect, Get, Pause, Put, Steps, World
+from tidelock.txn.effects import Effect, EffectRunner, Get, Pause, Put, Steps
 from tidelock.txn.entries import (
     Boundary,
     Commit,
@@ -188,21 +188,21 @@ class Sim:
 
     def answer(self, effect: Effect) -> object:
         """Execute an effect, possibly with a fault."""
-        world = World(self.bench.store, self.bench.clock, self.bench.policy.ids)
+        runner = EffectRunner(self.bench.store, self.bench.clock, self.bench.policy.ids)
         drawn = self.rng.random()
         if not self.faults or drawn > 0.08 or isinstance(effect, Pause):
-            return world._answer(effect, None)
+            return runner._answer(effect, None)
         if not isinstance(effect, Put):
             if drawn < 0.02:
                 raise StoreUnreachable("no answer")
-            return world._answer(effect, None)
+            return runner._answer(effect, None)
         lost: PutReply
         if drawn < 0.02:
             return Unclear("request lost")
         if drawn < 0.03:
             return Busy()
         lost = Refused() if drawn < 0.05 and isinstance(effect.mode, Create) else Unclear("lost")
-        reply = world._answer(effect, None)
+        reply = runner._answer(effect, None)
         return lost if isinstance(reply, Landed) else reply
 
 

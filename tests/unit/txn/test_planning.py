@@ -224,7 +224,7 @@ def test_plan_claimed_while_its_remover_was_suspended_stays(asleep_at: int) -> N
         except StopIteration:
             is_over = True
         else:
-            reply = clean.ledger.world._answer(effect, None)
+            reply = clean.ledger.runner._answer(effect, None)
             done += 1
     if isinstance(work, Transaction):
         assert isinstance(work.commit(compaction()), Committed)
