@@ -272,6 +272,9 @@ CASES: dict[str, Case] = {
     "cancel of an unknown plan": with_table("services", ORDERS, "cancel", EARLIEST),
     "no time to live": with_table("ttl", ORDERS, "run"),
     "restore without a target": with_table("restore", ORDERS, "run"),
+    "restore with a target that is scheduled": with_table(
+        "restore", ORDERS, "execute", "--to", EARLIEST
+    ),
     # Streamer, SQL and stores.
     "unknown source": command(*STREAMER, "--source-class", "JsonFtpSource"),
     "unknown streamer operation": command(

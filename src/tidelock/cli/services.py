@@ -330,7 +330,7 @@ def services(
     if (action is None) != (instant is None):
         raise InvalidInput(
             "cancel: expected the INSTANT of a plan",
-            hint="`tidelock services URI` lists the pending plans",
+            hint="list pending plans with `tidelock services URI`",
         )
     if instant is not None:
         _cancel(uri, instant, given, force=force)
@@ -466,10 +466,14 @@ def restore(
     """
     from tidelock.services.restore import Restore
 
-    if (to is None) != (step is Step.EXECUTE):
+    if to is None and step is not Step.EXECUTE:
         raise InvalidInput(
-            "--to: required with schedule and run, not allowed with execute",
-            hint="`tidelock table history URI` lists the commits",
+            f"--to: required with {step}", hint="list commits with `tidelock table history URI`"
+        )
+    if to is not None and step is Step.EXECUTE:
+        raise InvalidInput(
+            "--to: cannot be used with execute",
+            hint="remove --to, which the scheduled restore contains",
         )
     with _opened(uri, given.settings()) as (writer, location):
         service = Restore(writer, fence=fence)
@@ -517,7 +521,7 @@ def savepoint(
     if action is SavepointAction.DELETE and instant is None:
         raise InvalidInput(
             "savepoint delete: expected the INSTANT of a savepoint",
-            hint="`tidelock savepoint URI list` shows them",
+            hint="list savepoints with `tidelock savepoint URI list`",
         )
     with _opened(uri, given.settings()) as (writer, location):
         service = Savepoints(writer)

@@ -191,8 +191,7 @@ STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSi
 
 
 _MISSING_FILE: Final = (
-    "schedule a new plan; `tidelock services TABLE cancel INSTANT` removes one that is not"
-    " removable"
+    "schedule a new plan; `tidelock services URI cancel INSTANT` removes one that is not removable"
 )
 _GROUPS: Final = UUID("7d0f6f0a-51f4-5c35-9a2e-0d2f7b6c4e19")
 """Namespace of file group ids: every attempt at a plan derives the same ids."""

@@ -270,12 +270,12 @@ def cancel(writer: TableWriter, instant: str, *, force: bool = False) -> Cancell
     if action is None:
         raise NotFound(
             f"{writer.store.uri} has no pending plan {instant}",
-            hint="list pending plans with `tidelock services TABLE`",
+            hint="list pending plans with `tidelock services URI`",
         )
     if action in (Action.ROLLBACK, Action.RESTORE):
         raise Conflict(
             f"{writer.store.uri}: the pending {action} {instant} cannot be cancelled",
-            hint=f"complete it with `tidelock {action} TABLE execute`",
+            hint=f"complete it with `tidelock {action} URI execute`",
         )
     fault = next(_faults(timeline, Instant(instant, action, InstantState.REQUESTED)), "")
     removable = action in _REMOVABLE if plan is None else plan.removable

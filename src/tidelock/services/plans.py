@@ -41,7 +41,7 @@ from tidelock.txn.transaction import Transaction
 from tidelock.txn.transaction_manager import TransactionManager
 
 _ATTEMPTS_MAX: Final = 5
-_CANCEL: Final = "`tidelock services TABLE cancel INSTANT --force` removes such a plan"
+_CANCEL: Final = "`tidelock services URI cancel INSTANT --force` removes such a plan"
 _CLAIM_HINTS: Final = {
     ClaimRefusal.DEAD: "it can only be rolled back; run a clean",
     ClaimRefusal.GONE: "list pending plans with `tidelock services URI`",
@@ -249,7 +249,7 @@ def import_external_plan(writer: TableWriter, instant: str, action: Action) -> N
             raise Conflict(
                 f"{writer.store.uri}: the {action} {instant} was scheduled by an external writer",
                 hint="to execute it here, set tidelock.write.mixed=true and the lock provider of"
-                " that writer; or `tidelock services TABLE cancel` it",
+                " that writer; or cancel it with `tidelock services URI cancel INSTANT`",
             )
         problem = _append_import(writer, timeline, found)
         if problem is None:

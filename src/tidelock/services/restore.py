@@ -123,7 +123,7 @@ class Restore(RollbackPlans):
         if target is None:
             raise NotFound(
                 f"{uri} has no completed commit {to} on its active timeline",
-                hint="list commits with `tidelock timeline show TABLE`",
+                hint="list commits with `tidelock timeline show URI`",
             )
         restored = instants_to_roll_back(timeline.instants, target)
         if saved := savepoints_among(timeline.completed(Action.SAVEPOINT), restored):

@@ -131,7 +131,7 @@ class RollbackPlans:
         if plan is None or plan.action is not self.action:
             raise NotFound(
                 f"{uri} has no pending {self.action} {instant}",
-                hint="list pending plans with `tidelock services TABLE`",
+                hint="list pending plans with `tidelock services URI`",
             )
         with claimed(txns, instant, OperationType.UNKNOWN) as transaction:
             began_ms = txns.clock.now().monotonic_ms
@@ -192,7 +192,7 @@ class RollbackService(RollbackPlans):
         if found is None:
             raise NotFound(
                 f"{self.writer.store.uri} has no instant {instant} on its active timeline",
-                hint="list instants with `tidelock timeline show TABLE`; archived ones cannot be"
+                hint="list instants with `tidelock timeline show URI`; archived ones cannot be"
                 " rolled back",
             )
         if instant in txns.ledger.state.plans:
@@ -235,7 +235,7 @@ class RollbackService(RollbackPlans):
         if problem is not None:
             raise Conflict(
                 f"{uri}: {instant} was not rolled back: {problem}",
-                hint="try `tidelock services TABLE cancel INSTANT`",
+                hint="try `tidelock services URI cancel INSTANT`",
             )
         plans = pending_rollbacks(txns, Action.ROLLBACK)
         return next(plan.instant for plan in plans if instant in plan.rolls_back)

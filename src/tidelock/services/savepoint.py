@@ -118,7 +118,7 @@ class Savepoints:
         if found is None:
             raise NotFound(
                 f"{self.writer.store.uri} has no completed commit {instant or ''} on its timeline",
-                hint="list commits with `tidelock timeline show TABLE`",
+                hint="list commits with `tidelock timeline show URI`",
             )
         if snapshot.timeline.find(found.requested, Action.SAVEPOINT):
             raise Conflict(

@@ -417,7 +417,7 @@ class TransactionManager:
                     " commits of the other",
                     hint="wait until it has ended, or configure the same"
                     " hoodie.write.lock.provider on both sides; if its writer is dead, run"
-                    f" `tidelock rollback TABLE run {instant}`",
+                    f" `tidelock rollback URI run {instant}`",
                 )
         return state
 

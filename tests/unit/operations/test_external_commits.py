@@ -184,7 +184,7 @@ def test_upsert_is_refused_while_a_java_job_runs_without_a_lock(
     for each in (table, tl.Table.open(table.uri)):
         with pytest.raises(Conflict, match=instant) as refused:
             each.upsert([row(2, 5, "us")])
-        assert f"tidelock rollback TABLE run {instant}" in (refused.value.hint or "")
+        assert f"tidelock rollback URI run {instant}" in (refused.value.hint or "")
         assert contents(base) == before
     table.rollback()
     assert instant in {each.requested for each in table.timeline}, "it may be at work"
