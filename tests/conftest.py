@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["testkit.plugin", "testkit.spark"]
 
@@ -28,6 +30,22 @@ settings.register_profile(
     "long", settings.get_profile("repeatable"), derandomize=False, max_examples=10_000
 )
 settings.load_profile("repeatable")
+
+_constants_of_loaded_modules = providers._get_local_constants
+
+
+def _repeatable_constants() -> Constants:
+    """Return no constants of our modules if examples are to be the same in every run.
+
+    Hypothesis collects them from the modules that are loaded, so the examples would depend on the
+    tests that ran before in the same worker.
+    """
+    if settings.get_profile(settings.get_current_profile_name()).derandomize:
+        return providers._local_constants
+    return _constants_of_loaded_modules()
+
+
+providers._get_local_constants = _repeatable_constants
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 
