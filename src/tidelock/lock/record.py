@@ -118,7 +118,7 @@ def _format(fields: dict[str, Any], what: str) -> int:
     version = _integer(fields, "format", default=0)
     if version > RECORD_FORMAT:
         raise RecordFromFuture(
-            f"{what}: has format {version}; this version reads up to {RECORD_FORMAT}",
+            f"{what}: format {version} is newer than {RECORD_FORMAT}, the latest supported one",
             hint="upgrade tidelock on this machine",
         )
     return version

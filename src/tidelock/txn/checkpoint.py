@@ -45,7 +45,7 @@ def decode_checkpoint(body: bytes, *, where: str) -> Checkpoint:
     """Return the checkpoint in `body`. Raises: `DataCorrupt` naming `where`."""
     fields = Fields.parse(body, where)
     if fields.integer("format") > CHECKPOINT_FORMAT:
-        raise fields.from_future(f"has format {fields.integer('format')}")
+        raise fields.newer_format(CHECKPOINT_FORMAT)
     return Checkpoint(_STATE.decode(fields), fields.text("nonce"))
 
 

@@ -318,10 +318,10 @@ def decode(body: bytes, *, where: str) -> LedgerEntry:
     """
     fields = Fields.parse(body, where)
     if fields.integer("format") > ENTRY_FORMAT:
-        raise fields.from_future(f"has format {fields.integer('format')}")
+        raise fields.newer_format(ENTRY_FORMAT)
     kind = fields.text("kind")
     if kind not in _FACTS:
-        raise fields.from_future(f"is of kind {kind!r}")
+        raise fields.from_future(f"the kind {kind!r} is not supported yet")
     return _ENTRY.decode(fields, fact=_FACTS[kind].decode(fields))
 
 
@@ -357,7 +357,7 @@ def _content(fields: Fields, name: str) -> Content:
 def _action(fields: Fields, name: str) -> Action:
     action = fields.text(name)
     if action not in _ACTIONS:
-        raise fields.from_future(f"has the action {action!r}")
+        raise fields.from_future(f"the action {action!r} is not supported yet")
     return _ACTIONS[action]
 
 

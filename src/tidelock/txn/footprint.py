@@ -270,7 +270,7 @@ class Fields:
         held = self.nested(name)
         commit_kind = held.text("deed")
         if commit_kind not in _COMMIT_KINDS:
-            raise held.from_future(f"has the commit kind {commit_kind!r}")
+            raise held.from_future(f"the commit kind {commit_kind!r} is not supported yet")
         inserts = held.nested("inserts") if "inserts" in held.values else Fields({}, held.where)
         return Footprint(
             commit_kind=_COMMIT_KINDS[commit_kind],
@@ -287,12 +287,17 @@ class Fields:
             everything=held.is_true("everything"),
         )
 
-    def from_future(self, what: str) -> RecordFromFuture:
+    def from_future(self, problem: str) -> RecordFromFuture:
         """Return the error for an object that a newer release has written."""
         return RecordFromFuture(
-            f"{self.where} {what}, which this release does not support",
+            f"{self.where}: {problem}",
             hint="upgrade tidelock on this machine",
         )
+
+    def newer_format(self, latest: int) -> RecordFromFuture:
+        """Return the error for an object whose format is newer than `latest`."""
+        found = self.integer("format")
+        return self.from_future(f"format {found} is newer than {latest}, the latest supported one")
 
     def invalid(self, problem: str) -> DataCorrupt:
         """Return the error for an object with inconsistent fields."""

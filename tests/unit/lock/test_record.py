@@ -175,7 +175,7 @@ def test_byte_order_mark_is_reported() -> None:
 
 def test_record_of_a_newer_format_is_refused() -> None:
     with pytest.raises(
-        RecordFromFuture, match="has format 2; this version reads up to 1"
+        RecordFromFuture, match="format 2 is newer than 1, the latest supported one"
     ) as caught:
         decode(changed(format=2, token="eight"))
     assert "upgrade" in caught.value.hint
