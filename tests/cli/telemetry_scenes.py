@@ -258,7 +258,7 @@ def heartbeats(alerts: Alerts | None = None) -> None:
 
 
 def _observing(alerts: Alerts | None = None) -> TransactionTelemetry:
-    return TransactionTelemetry("memory://t", "me", SystemClock(), alerts or Alerts())
+    return TransactionTelemetry("memory://t", "me", SystemClock(), alerts or Alerts.read({}))
 
 
 async def a_lock_service_at_work() -> dict[str, float]:

@@ -147,9 +147,13 @@ def test_normal_operation_raises_no_alert(alerts: list[Alert], tmp_path: Path) -
 ALERT = Alert(AlertKind.FENCED, "s3://lake/orders", "it came back", 7, "me", "20260101000000000")
 
 
+def webhook(url: str) -> dict[str, str]:
+    return {"tidelock.alerts.webhook.url": url, "tidelock.alerts.webhook.token": "secret"}
+
+
 def test_webhook_receives_alert_with_its_token() -> None:
     with gateway() as (url, got):
-        Alerts(webhook=f"{url}/hook", token="secret").fire(ALERT)
+        Alerts.read(webhook(f"{url}/hook")).fire(ALERT)
         eventually(lambda: len(got) == 1)
     ((verb, path, body, authorization),) = got
     assert (verb, path, authorization) == ("POST", "/hook", "Bearer secret")
@@ -163,7 +167,7 @@ def test_webhook_receives_alert_with_its_token() -> None:
 def test_webhook_failure_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     before = PROCESS.counter("alerts.undelivered")
     with gateway(500) as (url, _):
-        Alerts(webhook=url, token="secret").fire(ALERT)
+        Alerts.read(webhook(url)).fire(ALERT)
         eventually(lambda: PROCESS.counter("alerts.undelivered") == before + 1)
     eventually(lambda: "was not delivered to the webhook" in caplog.text)
     assert "secret" not in caplog.text
@@ -186,7 +190,7 @@ def test_failing_callback_does_not_affect_other_callbacks(alerts: list[Alert]) -
         raise KeyError(alert.kind)
 
     leave = tl.on_alert(failing)
-    Alerts().fire(ALERT)
+    Alerts.read({}).fire(ALERT)
     leave()
     leave()
     assert alerts == [ALERT]

@@ -54,7 +54,7 @@ def telemetry(tmp_path_factory: pytest.TempPathFactory) -> Telemetry:
             raise KeyError(alert.kind)
 
         leave = on_alert(failing)
-        Alerts().fire(Alert(AlertKind.LOCK_LOST, "memory://t", "lost", 0))
+        Alerts.read({}).fire(Alert(AlertKind.LOCK_LOST, "memory://t", "lost", 0))
         leave()
     return found
 

@@ -1,8 +1,11 @@
-"""All numeric limits of the product, each with its reason."""
+"""All numeric limits of the product, each with its reason, and the unit of sizes."""
 
 from __future__ import annotations
 
 from typing import Final
+
+MIB: Final = 1024 * 1024
+"""Bytes in a mebibyte, which Hudi's keys call a megabyte."""
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 """A lock record has about 400 bytes. A larger object is not a lock record and is not parsed."""

@@ -23,6 +23,7 @@ from tidelock.hudi.timeline.metadata import (
     decode,
 )
 from tidelock.inspect.ledger_facts import entry_facts, group_names
+from tidelock.operations.config import SMALL_FILE_BYTES
 from tidelock.operations.file_view import TableView, load_view
 from tidelock.txn.effects import EffectRunner
 from tidelock.txn.entries import Commit, ExternalCommit, LedgerEntry
@@ -177,8 +178,8 @@ def _files(metadata: CommitMetadata) -> list[dict[str, object]]:
 
 
 PARTITIONS_SHOWN: Final = 2_000
-_SMALL_BYTES: Final = 100 * 1024 * 1024
-"""Hudi's default of `hoodie.parquet.small.file.limit`."""
+_SMALL_BYTES: Final = SMALL_FILE_BYTES.required({})
+"""The default below which a base file takes inserts."""
 
 
 @dataclass(slots=True)

@@ -110,11 +110,11 @@ def on_alert(callback: Callback) -> Callable[[], None]:
 class Alerts:
     """Delivery of the alerts of one component, by its settings."""
 
-    log: bool = True
-    webhook: str | None = None
-    token: str | None = None
-    timeout_ms: int = 5_000
-    retries_max: int = 5
+    log: bool
+    webhook: str | None
+    token: str | None
+    timeout_ms: int
+    retries_max: int
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> Alerts:

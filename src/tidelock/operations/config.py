@@ -20,13 +20,14 @@ from tidelock.core.config import (
     warn_no_effect,
 )
 from tidelock.core.errors import ConfigInvalid, Unsupported
+from tidelock.core.limits import MIB
+from tidelock.execution.filegroup import context
 from tidelock.execution.filegroup.context import BloomSettings, FileSettings, LogFormat
 from tidelock.execution.filegroup.key_lookup import IndexKind
+from tidelock.hudi import bloom_filter
 from tidelock.hudi.keys import TIME_TYPES
 from tidelock.hudi.properties import KeyGenerator, MergeMode, TableProperties, TableType
 from tidelock.hudi.schema import EVOLUTION_OPTION, Evolution, EvolutionRule
-
-_MEBIBYTE: Final = 1024 * 1024
 
 _CHECKED: Final = (
     "tidelock.",
@@ -289,21 +290,23 @@ NULL_FOR_MISSING = ConfigSection.WRITES.declare(
     default=False,
 )
 FILE_BYTES = ConfigSection.FILES.declare(
-    "hoodie.parquet.max.file.size", "target size of base files in bytes", default=120 * _MEBIBYTE
+    "hoodie.parquet.max.file.size",
+    "target size of base files in bytes",
+    default=context.FILE_BYTES_MAX,
 )
 SMALL_FILE_BYTES = ConfigSection.FILES.declare(
     "hoodie.parquet.small.file.limit",
     "base files below this number of bytes take inserts; 0 for none",
-    default=100 * _MEBIBYTE,
+    default=100 * MIB,
 )
 ROW_GROUP_BYTES = ConfigSection.FILES.declare(
-    "hoodie.parquet.block.size", "size of a row group in bytes", default=120 * _MEBIBYTE
+    "hoodie.parquet.block.size", "size of a row group in bytes", default=context.ROW_GROUP_BYTES
 )
 COMPRESSION = ConfigSection.FILES.declare(
     "hoodie.parquet.compression.codec",
     "codec of base files: snappy, zstd, gzip (Hudi's default, several times slower), lz4, brotli or"
     " uncompressed",
-    default="snappy",
+    default=context.COMPRESSION,
     parse=str.lower,
     choices=_CODECS,
 )
@@ -313,15 +316,19 @@ BLOOM_ENABLED = ConfigSection.FILES.declare(
     parse=boolean,
 )
 BLOOM_ENTRIES = ConfigSection.FILES.declare(
-    "hoodie.index.bloom.num_entries", "number of keys per row of a bloom filter", default=60_000
+    "hoodie.index.bloom.num_entries",
+    "number of keys per row of a bloom filter",
+    default=bloom_filter.ENTRIES,
 )
 BLOOM_RATE = ConfigSection.FILES.declare(
-    "hoodie.index.bloom.fpp", "false positive rate of bloom filters", default=0.000000001
+    "hoodie.index.bloom.fpp",
+    "false positive rate of bloom filters",
+    default=bloom_filter.FALSE_POSITIVES,
 )
 BLOOM_ENTRIES_MAX = ConfigSection.FILES.declare(
     "hoodie.bloom.index.filter.dynamic.max.entries",
     "maximum number of keys for which a bloom filter grows",
-    default=100_000,
+    default=bloom_filter.ENTRIES_MAX,
 )
 RECORD_BYTES = ConfigSection.FILES.declare(
     "hoodie.copyonwrite.record.size.estimate",
@@ -351,7 +358,7 @@ SMALL_FILE_CANDIDATES = ConfigSection.FILES.declare(
 LOG_FORMAT = ConfigSection.FILES.declare(
     "hoodie.logfile.data.block.format",
     "format of rows in log files: avro or parquet",
-    default="avro",
+    default=LogFormat.AVRO.value,
     parse=str.lower,
     choices=LogFormat,
 )

@@ -46,8 +46,8 @@ _FOLLOWERS: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Ac
 class ArchiveBounds:
     """Archive when there are more than `most` completed writes, and keep `least`."""
 
-    least: int = 20
-    most: int = 30
+    least: int
+    most: int
 
     def __post_init__(self) -> None:
         """Check that the bounds keep at least one write. Raises: `ConfigInvalid`."""

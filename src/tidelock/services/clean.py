@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from tidelock.hudi.file_groups import DataFile, FileGroup, FileSlice, GroupId
 from tidelock.hudi.snapshot import TableSnapshot
@@ -45,13 +46,17 @@ class CleanPolicy(StrEnum):
     HOURS = "KEEP_LATEST_BY_HOURS"
 
 
+COMMITS_RETAINED: Final = 10
+FILE_VERSIONS_RETAINED: Final = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """A retention policy with its number of commits or file versions, or its start time."""
 
     policy: CleanPolicy = CleanPolicy.COMMITS
-    commits: int = 10
-    versions: int = 3
+    commits: int = COMMITS_RETAINED
+    versions: int = FILE_VERSIONS_RETAINED
     since: str = ""
 
 

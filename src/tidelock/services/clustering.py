@@ -21,6 +21,7 @@ from pyarrow import types as pt
 
 from tidelock.core.config import comma_list
 from tidelock.core.errors import ConfigInvalid, Conflict, DataCorrupt, Unsupported
+from tidelock.core.limits import MIB
 from tidelock.execution.filegroup.clustering import COLUMNS_MAX, LayoutStrategy
 from tidelock.execution.filegroup.context import FileResult, WriteContext
 from tidelock.execution.filegroup.key_lookup import IndexKind
@@ -56,6 +57,7 @@ from tidelock.txn.footprint import CommitKind, Footprint
 from tidelock.txn.transaction import Transaction
 
 _HOURS: Final = 24
+RECENT_PARTITIONS: Final = 2
 
 
 class PartitionSelection(StrEnum):
@@ -77,7 +79,7 @@ class PartitionFilter:
     """
 
     mode: PartitionSelection = PartitionSelection.NONE
-    recent: int = 2
+    recent: int = RECENT_PARTITIONS
     skipped: int = 0
     begin: str = ""
     end: str = ""
@@ -111,7 +113,10 @@ class PartitionFilter:
         return not self.pattern or re.fullmatch(self.pattern, partition) is not None
 
 
-MB: Final = 1024 * 1024
+SMALL_FILE_BYTES: Final = 300 * MIB
+TARGET_FILE_BYTES: Final = 1024 * MIB
+GROUP_BYTES_MAX: Final = 2048 * MIB
+GROUPS_MAX: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +129,10 @@ class ClusteringRule:
     its own, whose rows are only sorted.
     """
 
-    small_bytes: int = 300 * MB
-    target_bytes: int = 1024 * MB
-    group_bytes_max: int = 2 * 1024 * MB
-    groups_max: int = 30
+    small_bytes: int = SMALL_FILE_BYTES
+    target_bytes: int = TARGET_FILE_BYTES
+    group_bytes_max: int = GROUP_BYTES_MAX
+    groups_max: int = GROUPS_MAX
     single_files: bool = False
     file_by_file: bool = False
     partitions: PartitionFilter = field(default_factory=PartitionFilter)
@@ -309,7 +314,7 @@ class Clustering(PlannedService):
             )
             for piece in cluster.slices
         )
-        megabytes = float(_total_bytes(cluster.slices) // MB)
+        megabytes = float(_total_bytes(cluster.slices) // MIB)
         metrics = {"TOTAL_LOG_FILES": float(logs), "TOTAL_IO_MB": 2 * megabytes}
         metrics |= {"TOTAL_IO_READ_MB": megabytes, "TOTAL_IO_WRITE_MB": megabytes}
         return ClusteringGroup(slices, metrics, cluster.outputs, {})

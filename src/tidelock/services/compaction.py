@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from tidelock.core.limits import MIB
 from tidelock.execution.filegroup.context import FileResult
 from tidelock.execution.service_tasks import CompactSlice
 from tidelock.hudi.file_groups import FileSlice, GroupId
@@ -34,7 +35,6 @@ from tidelock.services.plans import (
 from tidelock.txn.commit import stats_of
 from tidelock.txn.transaction import Transaction
 
-MB: Final = 1024 * 1024
 NEW_BASE_MB: Final = 120
 """The size that Hudi assumes for the first base file of a file group."""
 
@@ -62,13 +62,17 @@ class CompactionPlanStrategy(StrEnum):
     PARTITION_REGEX = "PartitionRegexBasedCompactionStrategy"
 
 
+DELTA_COMMITS: Final = 5
+DELTA_SECONDS: Final = 3600
+
+
 @dataclass(frozen=True, slots=True)
 class TriggerRule:
     """The trigger and its thresholds."""
 
     trigger: CompactionTrigger = CompactionTrigger.NUM_COMMITS
-    delta_commits: int = 5
-    delta_seconds: int = 3600
+    delta_commits: int = DELTA_COMMITS
+    delta_seconds: int = DELTA_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ class SinceCompaction:
     seconds: float
 
 
+IO_MB_MAX: Final = 500 * 1024
+DAYS: Final = 10
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionRule:
     """A plan strategy with its options; the strategies in `then` filter its result further.
@@ -93,10 +101,10 @@ class CompactionRule:
     """
 
     strategy: CompactionPlanStrategy = CompactionPlanStrategy.LOG_FILE_SIZE
-    io_mb_max: int = 500 * 1024
+    io_mb_max: int = IO_MB_MAX
     log_bytes_min: int = 0
     log_files_min: int = 0
-    days: int = 10
+    days: int = DAYS
     earliest_day: str = ""
     pattern: str = ""
     then: tuple[CompactionPlanStrategy, ...] = ()
@@ -227,8 +235,8 @@ def log_bytes(piece: FileSlice) -> int:
 def _io_mb(piece: FileSlice) -> tuple[float, float]:
     """Return the whole megabytes that compacting a slice reads and writes, as Hudi counts."""
     base_bytes = piece.base.size_bytes if piece.base else 0
-    read = (base_bytes + log_bytes(piece)) // MB
-    write = base_bytes // MB if piece.base else NEW_BASE_MB
+    read = (base_bytes + log_bytes(piece)) // MIB
+    write = base_bytes // MIB if piece.base else NEW_BASE_MB
     return float(read), float(write)
 
 

@@ -13,15 +13,33 @@ from tidelock.execution.filegroup.clustering import LayoutStrategy
 from tidelock.execution.filegroup.parquet_splice import GROUP_BYTES_MIN
 from tidelock.hudi.timeline.instant import format_time
 from tidelock.services.archive import ArchiveBounds
-from tidelock.services.clean import CleanPolicy, Retention
-from tidelock.services.clustering import MB, ClusteringRule, PartitionFilter, PartitionSelection
+from tidelock.services.clean import (
+    COMMITS_RETAINED,
+    FILE_VERSIONS_RETAINED,
+    CleanPolicy,
+    Retention,
+)
+from tidelock.services.clustering import (
+    GROUP_BYTES_MAX,
+    GROUPS_MAX,
+    RECENT_PARTITIONS,
+    SMALL_FILE_BYTES,
+    TARGET_FILE_BYTES,
+    ClusteringRule,
+    PartitionFilter,
+    PartitionSelection,
+)
 from tidelock.services.compaction import (
+    DAYS,
+    DELTA_COMMITS,
+    DELTA_SECONDS,
+    IO_MB_MAX,
     CompactionPlanStrategy,
     CompactionRule,
     CompactionTrigger,
     TriggerRule,
 )
-from tidelock.services.ttl import TtlRule, TtlStrategy
+from tidelock.services.ttl import PARTITIONS_PER_RUN_MAX, TtlRule, TtlStrategy
 
 V = TypeVar("V")
 
@@ -45,12 +63,12 @@ COMPACT_SCHEDULE_INLINE = declare(
 COMPACT_COMMITS = declare(
     "hoodie.compact.inline.max.delta.commits",
     "number of delta commits after which a compaction is due",
-    default=5,
+    default=DELTA_COMMITS,
 )
 COMPACT_SECONDS = declare(
     "hoodie.compact.inline.max.delta.seconds",
     "seconds after which a compaction is due",
-    default=3600,
+    default=DELTA_SECONDS,
 )
 COMPACT_TRIGGER = declare(
     "hoodie.compact.inline.trigger.strategy",
@@ -68,12 +86,12 @@ COMPACT_STRATEGY = declare(
 COMPACT_IO_MB = declare(
     "hoodie.compaction.target.io",
     "maximum megabytes that one compaction plan reads and writes",
-    default=500 * 1024,
+    default=IO_MB_MAX,
 )
 COMPACT_DAYS = declare(
     "hoodie.compaction.daybased.target.partitions",
     "number of latest partitions (days) that the day-based strategies compact",
-    default=10,
+    default=DAYS,
 )
 COMPACT_PATTERN = declare(
     "hoodie.compaction.partition.path.regex",
@@ -121,13 +139,13 @@ CLEAN_POLICY = declare(
 CLEAN_COMMITS = declare(
     "hoodie.clean.commits.retained",
     "number of latest commits at which the table stays readable",
-    default=10,
+    default=COMMITS_RETAINED,
     aliases=("hoodie.cleaner.commits.retained",),
 )
 CLEAN_VERSIONS = declare(
     "hoodie.clean.fileversions.retained",
     "number of latest versions of a file group that are kept",
-    default=3,
+    default=FILE_VERSIONS_RETAINED,
     aliases=("hoodie.cleaner.fileversions.retained",),
 )
 CLEAN_HOURS = declare(
@@ -217,22 +235,22 @@ CLUSTER_COMMITS = declare(
 CLUSTER_SMALL = declare(
     "hoodie.clustering.plan.strategy.small.file.limit",
     "base files smaller than this number of bytes are clustered",
-    default=300 * MB,
+    default=SMALL_FILE_BYTES,
 )
 CLUSTER_TARGET = declare(
     "hoodie.clustering.plan.strategy.target.file.max.bytes",
     "target size in bytes of the files that clustering writes",
-    default=1024 * MB,
+    default=TARGET_FILE_BYTES,
 )
 CLUSTER_GROUP = declare(
     "hoodie.clustering.plan.strategy.max.bytes.per.group",
     "maximum bytes of one clustering group",
-    default=2048 * MB,
+    default=GROUP_BYTES_MAX,
 )
 CLUSTER_GROUPS = declare(
     "hoodie.clustering.plan.strategy.max.num.groups",
     "maximum number of clustering groups in one plan",
-    default=30,
+    default=GROUPS_MAX,
 )
 CLUSTER_SORT = declare(
     "hoodie.clustering.plan.strategy.sort.columns",
@@ -260,7 +278,7 @@ CLUSTER_FILTER = declare(
 CLUSTER_RECENT = declare(
     "hoodie.clustering.plan.strategy.daybased.lookback.partitions",
     "number of latest partitions, by name, that RECENT_DAYS selects",
-    default=2,
+    default=RECENT_PARTITIONS,
 )
 CLUSTER_SKIPPED = declare(
     "hoodie.clustering.plan.strategy.daybased.skipfromlatest.partitions",
@@ -378,7 +396,7 @@ TTL_SELECTED = declare(
 TTL_MOST = declare(
     "hoodie.partition.ttl.strategy.max.delete.partitions",
     "maximum number of partitions that one run deletes",
-    default=1000,
+    default=PARTITIONS_PER_RUN_MAX,
 )
 LEASE_MS = declare(
     "tidelock.read.lease.ms",
@@ -464,7 +482,7 @@ def ttl_rule(settings: Mapping[str, object]) -> TtlRule | None:
     days, most = TTL_DAYS.required(settings), TTL_MOST.positive(settings)
     if days < 1:
         return None
-    return TtlRule(strategy, days, frozenset(comma_list(TTL_SELECTED.required(settings))), most)
+    return TtlRule(days, strategy, frozenset(comma_list(TTL_SELECTED.required(settings))), most)
 
 
 def plan_delay_ms(settings: Mapping[str, object]) -> int | None:

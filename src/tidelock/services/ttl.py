@@ -31,14 +31,17 @@ class TtlStrategy(StrEnum):
     CREATION = "KEEP_BY_CREATION_TIME"
 
 
+PARTITIONS_PER_RUN_MAX: Final = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class TtlRule:
     """The TTL in days. Only partitions in `selected` expire, if given; at most `most` per run."""
 
+    days: int
     strategy: TtlStrategy = TtlStrategy.LAST_WRITE
-    days: int = 30
     selected: frozenset[str] = frozenset()
-    most: int = 1000
+    most: int = PARTITIONS_PER_RUN_MAX
 
 
 def expired_partitions(

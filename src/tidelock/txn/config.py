@@ -142,21 +142,21 @@ PRIORITY_WAIT_MS = ConfigSection.TRANSACTIONS.declare(
 class TxnSettings:
     """The transaction settings of this process."""
 
-    mode: ConcurrencyMode = ConcurrencyMode.SINGLE_WRITER
-    failed_writes: FailedWrites = FailedWrites.EAGER
-    heartbeat_interval_ms: int = 60_000
-    heartbeat_misses: int = 10
-    strategy: ConflictStrategy = ConflictStrategy.SOLVE
-    early_detection: bool = False
-    early_period_ms: int = 30_000
-    clock_skew_ms: int = 200
-    mixed: bool | None = None
-    metadata_policy: MetadataPolicy = MetadataPolicy.REFUSE
-    timezone_policy: TimezonePolicy = TimezonePolicy.REFUSE
-    priority_wait_ms: int = 10_000
-    rollback_by_markers: bool = True
-    guard: bool = True
-    has_lock: bool = False
+    mode: ConcurrencyMode
+    failed_writes: FailedWrites
+    heartbeat_interval_ms: int
+    heartbeat_misses: int
+    strategy: ConflictStrategy
+    early_detection: bool
+    early_period_ms: int
+    clock_skew_ms: int
+    mixed: bool | None
+    metadata_policy: MetadataPolicy
+    timezone_policy: TimezonePolicy
+    priority_wait_ms: int
+    rollback_by_markers: bool
+    guard: bool
+    has_lock: bool
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> TxnSettings:

@@ -132,7 +132,7 @@ class TransactionTelemetry:
     uri: str
     owner: str
     clock: Clock
-    alerts: Alerts = field(default_factory=Alerts)
+    alerts: Alerts = field(default_factory=lambda: Alerts.read({}))
     metrics: Metrics = field(default_factory=lambda: PROCESS)
     drift_ms: int = 200
 

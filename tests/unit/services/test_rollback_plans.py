@@ -121,9 +121,9 @@ def test_partitions_expire_by_age_oldest_first() -> None:
 def test_nothing_expires_without_days() -> None:
     assert ttl_rule({}) is None
     days = {"hoodie.partition.ttl.strategy.days.retain": "3"}
-    assert ttl_rule(days) == TtlRule(TtlStrategy.LAST_WRITE, 3)
+    assert ttl_rule(days) == TtlRule(3, TtlStrategy.LAST_WRITE)
     by_class = {**days, "hoodie.partition.ttl.strategy.class": "x.y.KeepByCreationTimeStrategy"}
-    assert ttl_rule(by_class) == TtlRule(TtlStrategy.CREATION, 3)
+    assert ttl_rule(by_class) == TtlRule(3, TtlStrategy.CREATION)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidelock.core.errors import Conflict, DataCorrupt, StoreUnreachable, Throttled, TidelockError
+from tidelock.core.limits import MIB
 from tidelock.core.outcome import Landed
 from tidelock.execution.filegroup.merge import MergeCounts, MergeRule
 from tidelock.execution.filegroup.read import StoredRows, open_input
@@ -39,8 +40,9 @@ from tidelock.hudi.schema import META_COLUMNS, RECORD_KEY, avro_schema, without_
 from tidelock.hudi.timeline.metadata import NO_COMMIT, WriteStat
 from tidelock.storage.contract import Busy, Create, ObjectStore, PutReply, Refused, Unclear
 
-FILE_BYTES_MAX: Final = 120 * 1024 * 1024
-ROW_GROUP_BYTES: Final = 128 * 1024 * 1024
+FILE_BYTES_MAX: Final = 120 * MIB
+ROW_GROUP_BYTES: Final = 120 * MIB
+COMPRESSION: Final = "snappy"
 
 
 class LogFormat(StrEnum):
@@ -68,7 +70,7 @@ class FileSettings:
     decides by the first rows.
     """
 
-    compression: str = "snappy"
+    compression: str = COMPRESSION
     row_group_bytes: int = ROW_GROUP_BYTES
     dictionary: tuple[str, ...] | None = None
     statistics: bool = True

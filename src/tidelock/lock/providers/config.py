@@ -261,9 +261,9 @@ class PollingPolicy:
     After `…num_retries` consecutive failures a call gives up, even if its waiting time is not over.
     """
 
-    between_ms: int = 1_000
-    between_max_ms: int = 16_000
-    retries: int = 15
+    between_ms: int
+    between_max_ms: int
+    retries: int
 
     @staticmethod
     def read(settings: Mapping[str, object]) -> PollingPolicy:

@@ -59,7 +59,7 @@ class LeasedProvider(LockHolding):
         """Create a client for the lock of `backend`; makes no request."""
         super().__init__(bind_thread=bind_thread, clock=clock, metrics=metrics, renewals=renewals)
         self._backend = backend
-        self._polling = polling or PollingPolicy()
+        self._polling = polling or PollingPolicy.read({})
         self._ids = ids or SystemIds()
         self._mutex = threading.Lock()
         self._grant: b.BackendGrant | None = None
