@@ -134,13 +134,19 @@ def _split(uri: str) -> tuple[str, str, str]:
     path = path.rstrip("/").removeprefix("/")
     problem = _problem(path)
     if problem:
-        raise ResourceInvalid(f"{shown(uri)} is not a resource: {problem}")
+        raise ResourceInvalid(
+            f"{shown(uri)} is not a resource: {problem}", hint=f"correct the path after {scheme}://"
+        )
     if len(path.encode()) > RESOURCE_BYTES_MAX:
         raise ResourceInvalid(
             f"{shown(uri)} is too long", hint=f"use at most {RESOURCE_BYTES_MAX} bytes"
         )
     if not parts.netloc:
-        raise ResourceInvalid(f"{shown(uri)} has no bucket or container")
+        place = "container@account.dfs.core.windows.net" if scheme in _AZURE else "bucket"
+        raise ResourceInvalid(
+            f"{shown(uri)}: expected a bucket or container, found none",
+            hint=f"use {scheme}://{place}/path",
+        )
     return ("s3" if scheme == "s3a" else scheme), parts.netloc, path
 
 
@@ -150,11 +156,17 @@ def _local(path: str) -> str:
     if ".." in path.split("/"):
         raise ResourceInvalid(f"{shown(path)} has a '..' part", hint="use the path without it")
     if "//" in path.rstrip("/"):
-        raise ResourceInvalid(f"{shown(path)} has an empty part ('//')")
+        raise ResourceInvalid(
+            f"{shown(path)} has an empty part ('//')", hint="use one slash between two parts"
+        )
     if _CONTROL.search(path):
-        raise ResourceInvalid(f"{shown(path)} has control characters")
+        raise ResourceInvalid(
+            f"{shown(path)} has control characters", hint="use the path without them"
+        )
     if any(len(part.encode(errors="replace")) > 255 for part in path.split("/")):
-        raise ResourceInvalid(f"{shown(path)} has a part of more than 255 bytes")
+        raise ResourceInvalid(
+            f"{shown(path)} has a part of more than 255 bytes", hint="use shorter names"
+        )
     full = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links, and L13 forbids that
     if len(full.encode(errors="replace")) > RESOURCE_BYTES_MAX:
         raise ResourceInvalid(

@@ -111,9 +111,11 @@ def class_path_of(name: str) -> str:
         return class_path
     module, _, attribute = name.partition(":")
     if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        known = dict.fromkeys(map(short_name, (*HUDI, *BEYOND_HUDI)))
         raise ConfigInvalid(
             f"{PROVIDER.key}: expected a lock provider, got {name!r}",
-            hint=f"use your own module:Class, or one of: {', '.join(sorted(PROVIDERS))}",
+            hint=f"use the full class name of {', '.join(known)}, or your own module:Class;"
+            " see docs/lock-providers.md",
         )
     return name
 
