@@ -70,7 +70,8 @@ def table_properties(uri: str, schema: pa.Schema, options: Mapping[str, object])
     order = o.ORDERING.value(options) or ()
     if not keys:
         raise InvalidInput(
-            "key: expected at least one column, got none", hint='use key="id", or key=["id", "day"]'
+            "key: expected at least one column, got none",
+            hint='use --key id, or key="id" in Python',
         )
     named = TABLE_NAME.value(options) or _name_of(uri)
     for role, columns in (("record key", keys), ("partition", partitions), ("ordering", order)):

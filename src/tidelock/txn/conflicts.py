@@ -576,7 +576,7 @@ def _verdict(
 _ADVICE: Final = {
     Resolution.ABORT: "wait until the other commit is complete, then start again",
     Resolution.PREEMPT: "plan the service again",
-    Resolution.RERUN: "run the statement again on the current table",
+    Resolution.RERUN: "run it again on the current table",
     Resolution.REBASE: "write again on top of the other commit",
     Resolution.REPLAN: "list the replaced file groups again",
 }
