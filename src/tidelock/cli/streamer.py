@@ -203,12 +203,12 @@ def streamer(*, given: StreamerOptions) -> None:
             --hoodie-conf hoodie.streamer.source.dfs.root=s3://landing/orders \\
             --hoodie-conf hoodie.datasource.write.recordkey.field=id
     """
-    from tidelock.streamer.config import StreamerRequest
+    from tidelock.streamer.config import WRITER_ID, StreamerRequest
     from tidelock.streamer.run import streamer_session
 
     properties = options.given_settings(given.hoodie_conf, given.props_file, option="--hoodie-conf")
     if given.writer_id is not None:
-        properties["tidelock.streamer.writer.id"] = given.writer_id
+        properties[WRITER_ID.key] = given.writer_id
     computed = ("rounds_without_data_max", "properties")
     names = [field.name for field in fields(StreamerRequest) if field.name not in computed]
     request = StreamerRequest(

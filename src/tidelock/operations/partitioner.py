@@ -19,7 +19,7 @@ from tidelock.hudi.file_groups import FileSlice, GroupId
 from tidelock.hudi.properties import TableProperties, TableType
 from tidelock.hudi.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from tidelock.hudi.timeline.metadata import OperationType
-from tidelock.operations.config import SortMode, WriteSettings
+from tidelock.operations.config import BUCKETS, SortMode, WriteSettings
 from tidelock.operations.file_view import TableView
 from tidelock.operations.planner import Capacity, TableShape, plan_buckets, plan_bulk, plan_write
 from tidelock.operations.request import WriteRequest
@@ -161,7 +161,7 @@ class Partitioner:
             bucket = bucket_of(file_id)
             if bucket >= self.settings.buckets:
                 raise ConfigInvalid(
-                    f"hoodie.bucket.index.num.buckets: expected more than {bucket}, the bucket of"
+                    f"{BUCKETS.key}: expected more than {bucket}, the bucket of"
                     f" {partition}/{file_id}, got {self.settings.buckets}",
                     hint="use the number of buckets that the table was written with",
                 )

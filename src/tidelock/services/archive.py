@@ -41,6 +41,9 @@ from tidelock.txn.state import LedgerState, View, validate_entry
 _FOLLOWERS: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
 """Actions on commits: they are archived together with the commits around them."""
 
+MIN_OPTION: Final = "hoodie.keep.min.commits"
+MAX_OPTION: Final = "hoodie.keep.max.commits"
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveBounds:
@@ -53,8 +56,7 @@ class ArchiveBounds:
         """Check that the bounds keep at least one write. Raises: `ConfigInvalid`."""
         if not 0 < self.least < self.most:
             raise ConfigInvalid(
-                f"hoodie.keep.min.commits: expected 1 to hoodie.keep.max.commits - 1"
-                f" ({self.most - 1}), got {self.least}"
+                f"{MIN_OPTION}: expected 1 to {MAX_OPTION} - 1 ({self.most - 1}), got {self.least}"
             )
 
     def beyond_cleaning(self, retained: int) -> ArchiveBounds:

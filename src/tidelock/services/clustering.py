@@ -191,6 +191,7 @@ def _total_bytes(slices: Sequence[FileSlice]) -> int:
 SORT_PARAM: Final = "hoodie.clustering.plan.strategy.sort.columns"
 LAYOUT_PARAM: Final = "hoodie.layout.optimize.strategy"
 TARGET_PARAM: Final = "hoodie.clustering.plan.strategy.target.file.max.bytes"
+"""Parameters in plans; they have the names of the keys that they are made from."""
 STRATEGY: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 """The class with which Hudi executes the plan."""
 

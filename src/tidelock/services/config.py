@@ -12,7 +12,7 @@ from tidelock.core.errors import ConfigInvalid
 from tidelock.execution.filegroup.clustering import LayoutStrategy
 from tidelock.execution.filegroup.parquet_splice import GROUP_BYTES_MIN
 from tidelock.hudi.timeline.instant import format_time
-from tidelock.services.archive import ArchiveBounds
+from tidelock.services.archive import MAX_OPTION, MIN_OPTION, ArchiveBounds
 from tidelock.services.clean import (
     COMMITS_RETAINED,
     FILE_VERSIONS_RETAINED,
@@ -22,9 +22,12 @@ from tidelock.services.clean import (
 from tidelock.services.clustering import (
     GROUP_BYTES_MAX,
     GROUPS_MAX,
+    LAYOUT_PARAM,
     RECENT_PARTITIONS,
     SMALL_FILE_BYTES,
+    SORT_PARAM,
     TARGET_FILE_BYTES,
+    TARGET_PARAM,
     ClusteringRule,
     PartitionFilter,
     PartitionSelection,
@@ -160,12 +163,12 @@ ARCHIVE_AUTOMATIC = declare(
     default=True,
 )
 ARCHIVE_MIN = declare(
-    "hoodie.keep.min.commits",
+    MIN_OPTION,
     "number of completed writes that stay on the active timeline when it is archived",
     default=20,
 )
 ARCHIVE_MAX = declare(
-    "hoodie.keep.max.commits",
+    MAX_OPTION,
     "number of completed writes on the active timeline above which it is archived",
     default=30,
 )
@@ -238,7 +241,7 @@ CLUSTER_SMALL = declare(
     default=SMALL_FILE_BYTES,
 )
 CLUSTER_TARGET = declare(
-    "hoodie.clustering.plan.strategy.target.file.max.bytes",
+    TARGET_PARAM,
     "target size in bytes of the files that clustering writes",
     default=TARGET_FILE_BYTES,
 )
@@ -253,12 +256,12 @@ CLUSTER_GROUPS = declare(
     default=GROUPS_MAX,
 )
 CLUSTER_SORT = declare(
-    "hoodie.clustering.plan.strategy.sort.columns",
+    SORT_PARAM,
     "columns by which clustered rows are sorted, separated by commas",
     default="",
 )
 CLUSTER_LAYOUT = declare(
-    "hoodie.layout.optimize.strategy",
+    LAYOUT_PARAM,
     "layout of rows that are sorted by several columns",
     default=LayoutStrategy.LINEAR.value,
     parse=str,

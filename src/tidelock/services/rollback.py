@@ -15,6 +15,7 @@ from tidelock.hudi.timeline.metadata import CleanMetadata, OperationType
 from tidelock.operations.read import snapshot_now
 from tidelock.operations.write import TableWriter
 from tidelock.services.clean import files_in
+from tidelock.services.config import CLEAN_COMMITS
 from tidelock.services.plans import claimed
 from tidelock.txn.plans import (
     RollbackIntent,
@@ -259,5 +260,5 @@ class RollbackService(RollbackPlans):
             raise Conflict(
                 f"{uri}: {found.requested} cannot be rolled back: a clean has deleted {lost[0]},"
                 " which is part of the earlier state",
-                hint="retain more commits (hoodie.clean.commits.retained), or create savepoints",
+                hint=f"retain more commits ({CLEAN_COMMITS.key}), or create savepoints",
             )

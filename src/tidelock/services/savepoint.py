@@ -13,6 +13,7 @@ from tidelock.hudi.timeline.instant import Action, Instant
 from tidelock.hudi.timeline.metadata import SavepointMetadata, SavepointPartition
 from tidelock.operations.write import TableWriter
 from tidelock.services.clean import Clean, files_in
+from tidelock.services.config import CLEAN_COMMITS
 from tidelock.services.rollback import lost_files, snapshot_at
 from tidelock.txn.savepoints import release, save
 
@@ -75,7 +76,7 @@ class Savepoints:
             raise Conflict(
                 f"{self.writer.store.uri}: no savepoint was created at {target.requested}: a clean"
                 f" has deleted {lost[0]}",
-                hint="create savepoints within hoodie.clean.commits.retained commits",
+                hint=f"create savepoints within {CLEAN_COMMITS.key} commits",
             )
         now_ms = txns.clock.now().wall_epoch_ms
         record = savepoint_of(

@@ -144,6 +144,7 @@ def _rows_as_records(table: pa.Table, reason: str) -> tuple[MalformedRecord, ...
 
 
 FOLDER: Final = ".hoodie/.tidelock/quarantine"
+# Keys in the metadata of a commit; the first has the name of a configuration key by chance.
 COUNT_KEY: Final = "tidelock.streamer.malformed"
 FILE_KEY: Final = "tidelock.streamer.quarantine"
 _SHOWN: Final = 80

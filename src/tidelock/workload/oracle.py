@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidelock.core.errors import TidelockError
 from tidelock.inspect.validate import validate
+from tidelock.storage.config import AWS_ACCESS_KEY, AWS_SECRET_KEY, S3_ENDPOINT, S3_REGION
 from tidelock.storage.uri import open_store
 from tidelock.workload.journal import FleetRecord, ProgramEvent
 from tidelock.workload.lock_program import LockEvent
@@ -106,10 +107,10 @@ def _readable_by_hudi(spec: TableFleetSpec, expected: State) -> Check:
 def _storage_options(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the store by the names that the package `hudi` uses."""
     names = {
-        "tidelock.s3.endpoint": "AWS_ENDPOINT",
-        "tidelock.s3.region": "AWS_REGION",
-        "hoodie.aws.access.key": "AWS_ACCESS_KEY_ID",
-        "hoodie.aws.secret.key": "AWS_SECRET_ACCESS_KEY",
+        S3_ENDPOINT.key: "AWS_ENDPOINT",
+        S3_REGION.key: "AWS_REGION",
+        AWS_ACCESS_KEY.key: "AWS_ACCESS_KEY_ID",
+        AWS_SECRET_KEY.key: "AWS_SECRET_ACCESS_KEY",
     }
     found = {names[key]: value for key, value in settings.items() if key in names}
     plain = found.get("AWS_ENDPOINT", "").startswith("http://")

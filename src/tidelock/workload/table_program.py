@@ -24,9 +24,12 @@ from tidelock.core.clock import Clock
 from tidelock.core.errors import Conflict, NotFound, TidelockError
 from tidelock.core.system import SystemClock
 from tidelock.core.telemetry import PROCESS, Metrics, Snapshot, Timer
+from tidelock.lock import config as lock_config
+from tidelock.services import config as services_config
 from tidelock.services.runner import ServiceRun
 from tidelock.storage.telemetry import VERBS
 from tidelock.table import Table
+from tidelock.txn import config as txn_config
 from tidelock.txn.app_transactions import AppliedTransaction, AppTransaction
 from tidelock.workload.fleet import SPEC_FILE, ProcessPool, parent_is_running
 from tidelock.workload.journal import ProgramJournal
@@ -42,26 +45,24 @@ from tidelock.workload.table_writers import (
 
 FAST_OPTIONS: Final = {
     # Dead writers are detected, and old instants are cleaned, within seconds instead of minutes.
-    "hoodie.client.heartbeat.interval_in_ms": "1000",
-    "hoodie.client.heartbeat.tolerable.misses": "3",
-    "hoodie.clean.automatic": "false",
-    "hoodie.archive.automatic": "false",
-    "hoodie.clean.commits.retained": "10",
-    "hoodie.keep.min.commits": "20",
-    "hoodie.keep.max.commits": "30",
-    "hoodie.compact.inline.max.delta.commits": "5",
+    txn_config.HEARTBEAT_INTERVAL_MS.key: "1000",
+    txn_config.HEARTBEAT_MISSES.key: "3",
+    services_config.CLEAN_AUTOMATIC.key: "false",
+    services_config.ARCHIVE_AUTOMATIC.key: "false",
+    services_config.CLEAN_COMMITS.key: "10",
+    services_config.ARCHIVE_MIN.key: "20",
+    services_config.ARCHIVE_MAX.key: "30",
+    services_config.COMPACT_COMMITS.key: "5",
 }
 
 LOCK_OPTIONS: Final = {
     # The options that Hudi requires of several writers, with the shortest lease that it allows:
     # a killed holder blocks the others for seconds only.
-    "hoodie.write.lock.provider": (
-        "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
-    ),
-    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-    "hoodie.clean.failed.writes.policy": "LAZY",
-    "hoodie.write.lock.storage.validity.timeout.secs": "10",
-    "hoodie.write.lock.storage.renew.interval.secs": "1",
+    lock_config.PROVIDER.key: "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
+    txn_config.CONCURRENCY_MODE.key: "optimistic_concurrency_control",
+    txn_config.FAILED_WRITES.key: "LAZY",
+    lock_config.VALIDITY_S.key: "10",
+    lock_config.RENEW_S.key: "1",
 }
 
 

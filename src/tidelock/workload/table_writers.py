@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from tidelock.core.errors import InvalidInput
+from tidelock.operations.config import OPERATION
+from tidelock.spark.options import TXN_APP_ID, TXN_VERSION
 from tidelock.table import Table
 from tidelock.txn.app_transactions import AppTransaction
 from tidelock.workload import steps
@@ -73,8 +75,8 @@ class SparkStepWriter:
     def apply(self, step: steps.Step, app_transaction: AppTransaction) -> int:
         """Apply the step; Spark does not report the number of rebases."""
         identity = {
-            "tidelock.txn.app.id": app_transaction.app_id,
-            "tidelock.txn.version": str(app_transaction.version),
+            TXN_APP_ID.key: app_transaction.app_id,
+            TXN_VERSION.key: str(app_transaction.version),
         }
         self._write(step, {**self.options, **identity})
         return 0
@@ -82,7 +84,7 @@ class SparkStepWriter:
     def _write(self, step: steps.Step, options: Mapping[str, str]) -> None:
         assert isinstance(step, steps.Upsert)
         frame = self.spark.createDataFrame(arrow_rows(step.rows))
-        upsert = {**options, "hoodie.datasource.write.operation": "upsert"}
+        upsert = {**options, OPERATION.key: "upsert"}
         frame.write.format("tidelock").options(**upsert).mode("append").save(self.uri)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,60 @@ def test_every_default_is_accepted_by_its_key() -> None:
         assert key.value({key.key: key.default_text}) == key.default, key.key
         if key.choices:
             assert key.default_text in key.choices, key.key
+
+
+ELSEWHERE = {
+    "tidelock/core/unsupported_keys.py": "the other part of the catalogue, which is below it",
+    "tidelock/hudi/properties.py": "the properties of a table, some of which are old names of keys",
+    "tidelock/streamer/read.py": "a key in the metadata of commits that has the same text",
+}
+"""Files in which a literal equals the name of a key, with the reason."""
+
+
+def spelled_out(trees: Mapping[str, ast.Module]) -> list[tuple[str, str]]:
+    """Return each literal that is the name of a key and not part of its declaration."""
+    nodes = {path: list(ast.walk(tree)) for path, tree in trees.items()}
+    calls = [
+        node
+        for found in nodes.values()
+        for node in found
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in WRAPPERS
+    ]
+    part_of_calls = {id(node) for call in calls for node in ast.walk(call)}
+    constants = {getattr(call.args[0], "id", "") for call in calls if call.args}
+    part_of_constants = {
+        id(node.value)
+        for found in nodes.values()
+        for node in found
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") in constants
+    }
+    return [
+        (path, node.value)
+        for path, found in nodes.items()
+        for node in found
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value in declared_names()
+        and id(node) not in part_of_calls | part_of_constants
+    ]
+
+
+def test_name_of_a_key_is_written_only_in_its_declaration() -> None:
+    trees = {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in SOURCE.rglob("*.py")
+    }
+    found = spelled_out(trees)
+    assert [each for each in found if each[0] not in ELSEWHERE] == []
+    assert {path for path, _ in found} == set(ELSEWHERE)
+
+
+def test_planted_name_of_a_key_is_found() -> None:
+    declared = 'KEY: Final = "hoodie.index.type"\nTYPE = declare(KEY, "meaning", parse=str)\n'
+    used = 'options = {"hoodie.index.type": "BLOOM"}\nraise ValueError("hoodie.index.type: no")\n'
+    trees = {"config.py": ast.parse(declared), "user.py": ast.parse(used)}
+    assert spelled_out(trees) == [("user.py", "hoodie.index.type")]
 
 
 def test_key_cannot_be_declared_twice() -> None:

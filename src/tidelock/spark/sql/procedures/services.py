@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tidelock.core.errors import InvalidInput, NotFound
 from tidelock.core.system import SystemClock
+from tidelock.services import config as c
 from tidelock.services.pending import pending_services
 from tidelock.services.runner import Service, ServiceRun, clean, clustering, compaction
 from tidelock.spark.sql.procedures.procedure import (
@@ -70,8 +71,8 @@ def _run_rows(run: ServiceRun) -> Iterable[Row]:
 )
 def run_archive(call: Call) -> Iterable[Row]:
     bounds = {
-        "hoodie.keep.min.commits": call["min_commits"],
-        "hoodie.keep.max.commits": call["max_commits"],
+        c.ARCHIVE_MIN.key: call["min_commits"],
+        c.ARCHIVE_MAX.key: call["max_commits"],
     }
     with call.open_table(bounds) as table:
         archived = table.archive()
@@ -117,7 +118,7 @@ def run_compaction(call: Call) -> Iterable[Row]:
     OPTIONS,
 )
 def run_clustering(call: Call) -> Iterable[Row]:
-    return _run(call, clustering, order="hoodie.clustering.plan.strategy.sort.columns")
+    return _run(call, clustering, order=c.CLUSTER_SORT.key)
 
 
 @procedure(
@@ -135,10 +136,10 @@ def run_clean(call: Call) -> Iterable[Row]:
     return _run(
         call,
         clean,
-        clean_policy="hoodie.clean.policy",
-        retain_commits="hoodie.clean.commits.retained",
-        hours_retained="hoodie.clean.hours.retained",
-        file_versions_retained="hoodie.clean.fileversions.retained",
+        clean_policy=c.CLEAN_POLICY.key,
+        retain_commits=c.CLEAN_COMMITS.key,
+        hours_retained=c.CLEAN_HOURS.key,
+        file_versions_retained=c.CLEAN_VERSIONS.key,
     )
 
 
