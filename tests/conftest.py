@@ -59,9 +59,13 @@ def pytest_configure() -> None:
 
     Signals that a shell in the background, or nohup, has set to be ignored: a shell cannot trap
     them. Settings of a terminal, or of a service for builds: the output is compared as text.
+    A proxy for the network: the servers of the tests are on this machine.
     """
     for name in TERMINAL_SETTINGS:
         os.environ.pop(name, None)
+    for name in ("no_proxy", "NO_PROXY"):
+        excluded = [*filter(None, [os.environ.get(name)]), "127.0.0.1", "localhost"]
+        os.environ[name] = ",".join(excluded)
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
