@@ -238,6 +238,8 @@ CASES: dict[str, Case] = {
     "table of a later version": newer_table,
     # Writing and reading.
     "column missing": on_table(lambda t: t.upsert(rows(ROW).drop_columns(["n"]))),
+    "negative limit": on_table(lambda t: t.history(-1)),
+    "column named twice": on_table(lambda t: t.read(["id", "id"])),
     "column of another type": on_table(
         lambda t: t.upsert(
             pa.table({"id": ["a"], "day": ["2026-01-01"], "n": [["not", "a", "number"]]})
@@ -264,6 +266,7 @@ CASES: dict[str, Case] = {
         "lock", "force-release", ORDERS, "--yes", "--if-token", "7", before=held_lock
     ),
     "lock was lost": lost_lock,
+    "program that does not exist": command("lock", "run", ORDERS, "--", "{dir}/no-such-program"),
     # Table services.
     "instant without execute": with_table("compact", ORDERS, "run", "--instant", EARLIEST),
     "execution of an unknown plan": with_table(

@@ -73,9 +73,10 @@ _POLL_MS = 50
 class CannotStart(Exception):
     """The command could not be started; carries the exit status that a shell would return."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, hint: str) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.hint = hint
 
 
 class Child:
@@ -95,10 +96,12 @@ class Child:
         try:
             process = subprocess.Popen(argv, env=env, process_group=0)
         except FileNotFoundError as error:
-            raise CannotStart(f"{argv[0]}: command not found", 127) from error
+            hint = "check its name and PATH"
+            raise CannotStart(f"{argv[0]}: command not found", 127, hint) from error
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise CannotStart(f"{argv[0]}: cannot be run: {reason}", 126) from error
+            hint = "check that it is a program that this user may execute"
+            raise CannotStart(f"{argv[0]}: cannot be run: {reason}", 126, hint) from error
         terminal.give_to(process.pid)
         return Child(process, terminal, clock)
 
@@ -212,7 +215,11 @@ def run_under(
         child = Child.start(command, env, clock)
     except CannotStart as error:
         lock.release()
-        output.result(error_facts("command", str(error)), Text(f"tidelock: {error}", style="red"))
+        output.result(
+            error_facts("command", str(error), error.hint),
+            Text(f"tidelock: {error}", style="red"),
+            f"  {error.hint}",
+        )
         return error.exit_code
     losses: list[str] = []
 

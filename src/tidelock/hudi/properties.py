@@ -384,9 +384,11 @@ def new_properties(
     if version not in VERSIONS:
         raise InvalidInput(f"cannot create a table of version {version}", hint="use 9 or 8")
     if not name or not name.isprintable():
-        raise InvalidInput(f"invalid table name {name!r}")
+        raise InvalidInput(
+            f"invalid table name {name!r}", hint="use one or more printable characters"
+        )
     if not database.isprintable():
-        raise InvalidInput(f"invalid database name {database!r}")
+        raise InvalidInput(f"invalid database name {database!r}", hint="use printable characters")
     if len(ordering_fields) > 1:
         raise InvalidInput(
             f"expected one ordering field, got {', '.join(ordering_fields)}",

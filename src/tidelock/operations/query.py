@@ -162,7 +162,9 @@ def snapshot_scan(
     Raises: `InvalidInput`, `DataCorrupt`, `Unsupported`.
     """
     if batch_rows < 1:
-        raise InvalidInput(f"batch_rows: expected a positive integer, got {batch_rows}")
+        raise InvalidInput(
+            f"batch_rows: expected a positive integer, got {batch_rows}", hint="use 1 or more"
+        )
     time = None if as_of is None else point_in_time(as_of)
     schema = readable_schema(snapshot, time)
     chosen = select_columns(schema, columns, meta_columns=meta_columns, where=snapshot.store.uri)
@@ -257,7 +259,7 @@ def select_columns(
                 hint=f"did you mean {near[0]!r}?" if near else f"the columns are {every}",
             )
         if list(columns).count(name) > 1:
-            raise InvalidInput(f"columns: {name!r} occurs twice")
+            raise InvalidInput(f"columns: {name!r} occurs twice", hint="name each column once")
     return [*lead, *(name for name in columns if name not in lead)]
 
 

@@ -94,7 +94,9 @@ def history(snapshot: TableSnapshot, limit: int | None = None) -> tuple[HistoryE
     Raises: `InvalidInput`, `DataCorrupt`.
     """
     if limit is not None and limit < 0:
-        raise InvalidInput(f"limit: expected 0 or more, got {limit!r}")
+        raise InvalidInput(
+            f"limit: expected 0 or more, got {limit!r}", hint="omit it to list every action"
+        )
     return tuple(islice(_entries(snapshot), limit))
 
 

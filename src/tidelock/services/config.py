@@ -524,6 +524,7 @@ def _pattern(key: ConfigKey[str], settings: Mapping[str, object]) -> str:
         re.compile(pattern)
     except re.error as error:
         raise ConfigInvalid(
-            f"{key.key}: expected a regular expression, got {pattern!r}: {error}"
+            f"{key.key}: expected a regular expression, got {pattern!r}: {error}",
+            hint="correct it; a special character that stands for itself needs a backslash",
         ) from error
     return pattern

@@ -250,7 +250,8 @@ def _billing(settings: Mapping[str, object]) -> str:
     mode = config.DDB_BILLING.required(settings).upper()
     if mode not in ("PAY_PER_REQUEST", "PROVISIONED"):
         raise ConfigInvalid(
-            f"{config.DDB_BILLING.key}: expected PAY_PER_REQUEST or PROVISIONED, got {mode!r}"
+            f"{config.DDB_BILLING.key}: expected PAY_PER_REQUEST or PROVISIONED, got {mode!r}",
+            hint="use PAY_PER_REQUEST or PROVISIONED",
         )
     return mode
 

@@ -113,7 +113,10 @@ class LeasedProvider(LockHolding):
         """Release the lock, whoever holds it; return whether it was held."""
         self._check_usable()
         if not self.features().force_release:
-            raise Unsupported(f"{self.uri}: this lock cannot be released by force")
+            raise Unsupported(
+                f"{self.uri}: this lock cannot be released by force",
+                hint="end its holder, or wait until the lock expires",
+            )
         return self._backend.force_release()
 
     def try_lock(self, wait_ms: float) -> bool:

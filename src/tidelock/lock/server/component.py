@@ -276,14 +276,18 @@ def read_specs(path: Path, *, app_id: str = "") -> list[ComponentSpec]:
     Raises: `ConfigInvalid`, `MissingExtra`.
     """
     if not path.exists():
-        raise ConfigInvalid(f"{path}: there is no component file or folder")
+        raise ConfigInvalid(
+            f"{path}: there is no component file or folder", hint="check the path of --components"
+        )
     files = sorted(path.glob("*.y*ml")) if path.is_dir() else [path]
     found = [spec for file in files for spec in _read_file(file)]
     found = [spec for spec in found if not spec.scopes or app_id in spec.scopes]
     names = [spec.name for spec in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigInvalid(f"{path}: there are two lock stores named {name!r}")
+            raise ConfigInvalid(
+                f"{path}: there are two lock stores named {name!r}", hint="rename one of them"
+            )
     return found
 
 

@@ -105,7 +105,7 @@ def create_table(
 ) -> Table:
     """Create a table with the columns of a frame. Raises: as `open_or_create`."""
     if operation in (Operation.DELETE, Operation.DELETE_PARTITION):
-        raise NotFound(f"{uri}: no table to delete from")
+        raise NotFound(f"{uri}: no table to delete from", hint="use the table's base path")
     return Table.create(uri, _schema(frame), options=options, exist_ok=exist_ok)
 
 

@@ -99,7 +99,8 @@ class ChangeStreamReader(DataSourceStreamReader):
                     return point_in_time(named)
                 except InvalidInput as error:
                     raise ConfigInvalid(
-                        f"{START.key}: expected earliest, latest or an instant time, got {named!r}"
+                        f"{START.key}: expected earliest, latest or an instant time, got {named!r}",
+                        hint="use earliest, latest, or a time such as 20260131120000",
                     ) from error
 
 
@@ -128,7 +129,9 @@ def end_of_batch(
     """
     for name, limit in ((COMMITS_MAX.key, commits_max), (BYTES_MAX.key, bytes_max)):
         if limit is not None and limit < 1:
-            raise ConfigInvalid(f"{name}: expected 1 or more, got {limit}")
+            raise ConfigInvalid(
+                f"{name}: expected 1 or more, got {limit}", hint=f"set {name} to 1 or more"
+            )
     batch = list(writes[:commits_max])
     if not batch:
         return begin

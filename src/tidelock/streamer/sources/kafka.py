@@ -190,12 +190,14 @@ class KafkaSource(Source):
         except ValueError as error:
             raise ConfigInvalid(
                 f"{c.KAFKA_PARTITIONS.key}: expected integers such as 0,1, got"
-                f" {','.join(requested)!r}"
+                f" {','.join(requested)!r}",
+                hint="use the numbers of partitions, separated by commas",
             ) from error
         absent = [number for number in selected if number not in numbers]
         if absent:
             raise NotFound(
-                f"topic {self.topic} has no partition {absent[0]}; it has {len(numbers)} partitions"
+                f"topic {self.topic} has no partition {absent[0]}; it has {len(numbers)} partitions",
+                hint=f"correct {c.KAFKA_PARTITIONS.key}",
             )
         return selected
 
