@@ -158,11 +158,11 @@ def _stable(measured_runs: Sequence[_MeasuredRun]) -> Iterator[Goal]:
     """Yield the goals on queries before and after rounds of changes, with the other systems."""
     growth: Mapping[str, float] = next(filter(None, map(_growths, measured_runs)), {})
     others = {name: value for name, value in growth.items() if not name.startswith(_OURS)}
-    beside = ""
+    compared = ""
     if others:
         best = min(others, key=lambda name: others[name])
         worst = max(others, key=lambda name: others[name])
-        beside = f"; others {others[best]:.2f} ({best}) to {others[worst]:.2f} ({worst})"
+        compared = f"; others {others[best]:.2f} ({best}) to {others[worst]:.2f} ({worst})"
     for system in (_SPARK, _LOGS, _LOCAL, _LOCAL_LOGS):
         name = SYSTEMS[system]
         what, aim = f"queries after 5 rounds of changes, {name}", "at most 1.1 times as long"
@@ -170,7 +170,7 @@ def _stable(measured_runs: Sequence[_MeasuredRun]) -> Iterator[Goal]:
         if ours is None:
             yield Goal(what, aim, "not measured", None)
         else:
-            yield Goal(what, aim, f"{ours:.2f}{beside}", round(ours, 2) <= 1.1)
+            yield Goal(what, aim, f"{ours:.2f}{compared}", round(ours, 2) <= 1.1)
 
 
 def _growths(measured: _MeasuredRun) -> Mapping[str, float]:

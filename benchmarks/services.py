@@ -134,7 +134,7 @@ def keeping(commits: tuple[int, ...] = COMMITS) -> list[Keeping]:
 
 def ingesting() -> list[Ingesting]:
     """Upsert small batches: alone, with services in a thread, and in another process."""
-    beside = {
+    in_a_thread = {
         "hoodie.datasource.compaction.async.enable": "true",
         "hoodie.clean.async.enabled": "true",
         "hoodie.archive.async": "true",
@@ -143,7 +143,7 @@ def ingesting() -> list[Ingesting]:
     }
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for services, options in (("none", {}), ("in a thread", beside), ("in a process", {})):
+        for services, options in (("none", {}), ("in a thread", in_a_thread), ("in a process", {})):
             location = Path(folder) / services.replace(" ", "-")
             found.append(_ingested(location, services, {**_NOTHING, **options}))
     return found

@@ -1,6 +1,6 @@
 """Compiles the .proto files of the lock service: `python -m scripts.generate_protos`.
 
-The result is one `FileDescriptorSet`, committed beside its sources. The lock service loads it at
+The result is one `FileDescriptorSet`, committed next to its sources. The lock service loads it at
 run time, so neither it nor its clients need protoc.
 """
 

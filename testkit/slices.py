@@ -1,4 +1,4 @@
-"""Reading a file slice as one table, for tests and benchmarks of the file group kernel."""
+"""Reading a file slice as one table, for tests and benchmarks of file groups."""
 
 from __future__ import annotations
 

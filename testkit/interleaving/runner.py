@@ -173,20 +173,20 @@ def _history(case: Case) -> list[TableChange]:
     time = case.time()
     old = [row(key, "p", time, 1 + at) for at, key in enumerate(KEYS["old"])]
     gone = [row(key, "p", time, 21 + at) for at, key in enumerate(KEYS["gone"])]
-    beside = [row("z0", "r", time, 9)]
+    other_partition = [row("z0", "r", time, 9)]
     first = "insert" if case.index == "none" else "upsert"
     # A second file group of the partition, if there are no buckets.
     other = TableChange("bulk_insert", (row("y0", "p", time, 7),))
     if case.history in ("base", "over"):
-        done = [TableChange(first, (*old, *beside)), other]
+        done = [TableChange(first, (*old, *other_partition)), other]
         if case.history == "over":
             done.append(TableChange("insert_overwrite", tuple(old), partition="p"))
         return done
-    done = [TableChange(first, (*old, *gone, *beside)), other]
+    done = [TableChange(first, (*old, *gone, *other_partition)), other]
     again = tuple({**each, "v": each["v"] + 10} for each in old)
     if case.index == "none":
         added = row("g9", "p", time, 8)
-        return [TableChange(first, (*old, *beside)), TableChange("insert", (added,))]
+        return [TableChange(first, (*old, *other_partition)), TableChange("insert", (added,))]
     return [
         *done,
         TableChange("upsert", again),

@@ -52,14 +52,14 @@ class _Apt:
         return sorted(target.glob("*.deb"))
 
     def _fetch(self, packages: Sequence[str], target: Path, *, with_dependencies: bool) -> None:
-        wanted = self._closure(packages) if with_dependencies else packages
-        self._installer.run(["apt-get", *self._options, "download", *wanted], cwd=target)
+        chosen = self._closure(packages) if with_dependencies else packages
+        self._installer.run(["apt-get", *self._options, "download", *chosen], cwd=target)
 
     def _closure(self, packages: Sequence[str]) -> list[str]:
         simulated = [*self._options, "--simulate", "--no-install-recommends", "install"]
         printed = self._installer.run(["apt-get", *simulated, *packages])
         missing = re.findall(r"^Inst (\S+)", printed, flags=re.MULTILINE)
-        # A package that is already installed is still unpacked beside the others.
+        # A package that is already installed is still unpacked with the others.
         return sorted({*missing, *packages})
 
     def _use_own_lists(self) -> None:

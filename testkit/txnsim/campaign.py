@@ -19,7 +19,7 @@ _COLLECT_EVERY = 16
 
 @dataclass(frozen=True, slots=True)
 class Campaign(SeedRange):
-    """The seeds to run; with `services`, table services run beside the writers.
+    """The seeds to run; with `services`, table services run concurrently with the writers.
 
     With `java`, an external writer runs services as well. With `rows`, the production operations
     run on real files.

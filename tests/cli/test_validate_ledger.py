@@ -98,7 +98,7 @@ def _back_in_time(folder: Path) -> None:
     (folder / entry_key(3)).write_bytes(encode(earlier))
 
 
-def _unlawful(folder: Path) -> None:
+def _invalid_entry(folder: Path) -> None:
     fact = the_entry(folder, 3).fact
     append(folder, Rollback(fact.instant))  # type: ignore[union-attr]
 
@@ -115,7 +115,7 @@ def _bad_checkpoint(folder: Path) -> None:
         (_elsewhere, entry_key(3), "found entry 2"),
         (_unchained, entry_key(3), "its predecessor"),
         (_back_in_time, entry_key(3), "is not after"),
-        (_unlawful, entry_key(5), "is complete"),
+        (_invalid_entry, entry_key(5), "is complete"),
         (_bad_checkpoint, CHECKPOINT_KEY, ""),
     ],
 )

@@ -28,7 +28,7 @@ def unpacked(name: str, folder: Path) -> Path:
     """Unpack a table into `folder` and return its base path; skip where there is none."""
     archive = ARCHIVES / f"{name}.zip"
     if not archive.exists():
-        pytest.skip(f"the real tables are not beside the project: no {archive.name}")
+        pytest.skip(f"the real tables are not next to the project: no {archive.name}")
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(folder)
     (base,) = (place.parent for place in folder.glob("*/.hoodie"))

@@ -117,7 +117,7 @@ def test_job_that_must_fail_is_cancelled_early(spark: SparkSession) -> None:
     begun = threading.Event()
 
     def is_cancelled() -> str | None:
-        if not context.statusTracker().getJobIdsForGroup("doomed"):
+        if not context.statusTracker().getJobIdsForGroup("cancelled"):
             return None
         begun.set()
         return "another write took its file groups"
@@ -128,7 +128,7 @@ def test_job_that_must_fail_is_cancelled_early(spark: SparkSession) -> None:
 
     job = spark.range(0, 2, 1, 2).mapInArrow(slow, "id long")
     with pytest.raises(Conflict, match="another write took its file groups"):
-        run_job(spark, "a long write", job.collect, group="doomed", is_cancelled=is_cancelled)
+        run_job(spark, "a long write", job.collect, group="cancelled", is_cancelled=is_cancelled)
     assert begun.is_set()
     assert context.getLocalProperty("spark.jobGroup.id") is None
 

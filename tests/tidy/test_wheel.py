@@ -13,7 +13,7 @@ import pytest
 from tests.tidy.project import ROOT
 
 WHEEL_BYTES_MAX = 1 << 20
-ROOMS = {
+FOLDERS = {
     "cli",
     "core",
     "dashboard",
@@ -58,7 +58,7 @@ def test_wheel_contains_only_the_package(wheel: zipfile.ZipFile) -> None:
     tops = {name.parts[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tidelock"}
     inside = [name for name in names if name.parts[0] == "tidelock"]
-    assert {name.parts[1] for name in inside} == ROOMS | FILES
+    assert {name.parts[1] for name in inside} == FOLDERS | FILES
 
 
 def test_every_module_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:

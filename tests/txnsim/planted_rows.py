@@ -37,7 +37,7 @@ class Plant(planted.Plant):
 
     def parameters_of(self, seed: int) -> Parameters:
         """Return the parameters of a schedule."""
-        quiet = {"beside": ExternalAct.NOTHING, "reads": 0}
+        quiet = {"external_act": ExternalAct.NOTHING, "reads": 0}
         return replace(draw_rows(seed, self.ops), **{**quiet, **(self.parameters or {})})
 
 
@@ -205,7 +205,7 @@ PLANTS = (
         parameters={
             "merges": False,
             "index": "SIMPLE",
-            "beside": ExternalAct.COMMIT,
+            "external_act": ExternalAct.COMMIT,
             "services": (),
         },
         where=lambda plan: Fault.CLOCK not in plan.faults,
@@ -213,13 +213,13 @@ PLANTS = (
     Plant(
         properties_are_read_once,
         ("R7",),
-        parameters={"beside": ExternalAct.LOCAL_TIME},
+        parameters={"external_act": ExternalAct.LOCAL_TIME},
         where=lambda plan: Fault.CLOCK not in plan.faults,
     ),
     Plant(
         nothing_prevents_reading_changes,
         ("R7",),
-        parameters={"beside": ExternalAct.METADATA_TABLE},
+        parameters={"external_act": ExternalAct.METADATA_TABLE},
         where=lambda plan: Fault.CLOCK not in plan.faults,
     ),
 )

@@ -185,9 +185,9 @@ class TableView:
             if any(log.key in self._deletes for log in piece.logs)
         )
 
-    def _load_log_bases(self, wanted: Iterable[LogFile]) -> None:
+    def _load_log_bases(self, logs: Iterable[LogFile]) -> None:
         """Read from the commits of log files which base files their writers saw."""
-        logs = [log for log in wanted if log.key not in self._base_of_log]
+        logs = [log for log in logs if log.key not in self._base_of_log]
         if logs and self.snapshot is not None:
             for _, metadata in self.snapshot.commits_of({log.instant for log in logs}):
                 self._record_logs(metadata)

@@ -27,7 +27,7 @@ class ConcurrencyMode(StrEnum):
 
 
 class FailedWrites(StrEnum):
-    """Who rolls back failed writes, and when."""
+    """What rolls back failed writes, and when."""
 
     EAGER = "EAGER"  # the next writer, before it begins
     LAZY = "LAZY"  # clean, once the heartbeat has expired

@@ -70,11 +70,11 @@ class ExternalWriterScenario:
         """Write, let the external writer act, and write again."""
         record = self.scene.add_job(_job("kept", 16, 8_000, KEYS[:1]))
         self.scene.alone(self.keeper, lambda: self.keeper.work([record]), stays=True)
-        if self.scene.parameters.beside is ExternalAct.COMMIT:
+        if self.scene.parameters.external_act is ExternalAct.COMMIT:
             self._commit()
             self._try(_job("again", 18, 8_200, KEYS[2:3]))
         else:
-            self._forbid(_FORBIDDING[self.scene.parameters.beside])
+            self._forbid(_FORBIDDING[self.scene.parameters.external_act])
         self.keeper.kill()
 
     def _commit(self) -> None:
@@ -133,8 +133,8 @@ class ExternalWriterScenario:
         after = self.scene.store.visible()
         changed = sorted(key for key in before.keys() | after if before.get(key) != after.get(key))
         if changed:
-            beside = self.scene.parameters.beside.value
-            self.scene.truth.broken.append(f"R7: with {beside}, {what} changed {changed[0]}")
+            act = self.scene.parameters.external_act.value
+            self.scene.truth.broken.append(f"R7: with {act}, {what} changed {changed[0]}")
 
 
 def _job(name: str, ts: int, value: int, keys: tuple[str, ...]) -> Job:

@@ -102,13 +102,13 @@ def difference(
 
     With `places`, only these rows of the oracle are expected.
     """
-    wanted = truth.rows if places is None else {at: truth.rows[at] for at in places}
+    expected = truth.rows if places is None else {at: truth.rows[at] for at in places}
     seen: dict[Place, list[Row]] = {}
     for each in found:
         row = {name: value for name, value in each.items() if value is not None}
         seen.setdefault((row["p"], row["k"]), []).append(row)
-    for place in sorted(seen.keys() | wanted.keys()):
-        here, there = seen.get(place, []), wanted.get(place)
+    for place in sorted(seen.keys() | expected.keys()):
+        here, there = seen.get(place, []), expected.get(place)
         if place in truth.loose:
             continue
         if len(here) > 1:

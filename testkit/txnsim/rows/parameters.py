@@ -118,7 +118,7 @@ class Parameters:
     ahead: bool
     late_ms: float
     restarts: bool
-    beside: ExternalAct
+    external_act: ExternalAct
 
     def options(self) -> dict[str, object]:
         """Return the writer options of the table, by Hudi's names."""
@@ -185,7 +185,7 @@ def draw_rows(seed: int, ops: tuple[Op, ...] = ()) -> Parameters:
         ahead=rng.random() < 0.1,
         late_ms=rng.choice((8_000.0, 8_000.0, 40_000.0)),
         restarts=rng.random() < 0.5,
-        beside=rng.choices(tuple(ExternalAct), (15, 3, 1, 1))[0],
+        external_act=rng.choices(tuple(ExternalAct), (15, 3, 1, 1))[0],
     )
 
 

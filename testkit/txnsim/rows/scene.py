@@ -142,7 +142,7 @@ class RowScene(Stage):
         recovery = self.made(RowService, "mender")
         self.alone(recovery, lambda: recovery.attempt("mend", recovery.table().rollback))
         if (
-            self.parameters.beside is not ExternalAct.NOTHING
+            self.parameters.external_act is not ExternalAct.NOTHING
             and Fault.CLOCK not in self.plan.faults
         ):
             ExternalWriterScenario(self, self.made(RowWriter, "keeper")).play()

@@ -1,4 +1,4 @@
-"""Simulation with table services: plans, two executors, a clean and an archive beside writers.
+"""Simulation with table services: plans, two executors, a clean, an archive and writers.
 
 Scheduling, claims, commits, rollbacks, clean and archive are production code. Only the content of
 data files is simulated: a base file maps keys to the names of the writes that updated them, in

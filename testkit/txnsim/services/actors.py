@@ -259,8 +259,8 @@ class Executor(Actor):
             name = base_name(group, WriteToken(slot, txn.attempt, 0), txn.instant)
             files[group] = f"{PARTITION}/{name}"
             self.put_data(txn.instant, name, rows, created=group not in merged)
-        yields = service is Service.CLUSTERING
-        return commit_plan(txn, draft_of(service, files, inputs), preemptible=yields)
+        preemptible = service is Service.CLUSTERING
+        return commit_plan(txn, draft_of(service, files, inputs), preemptible=preemptible)
 
 
 class CleanProcess(Actor):

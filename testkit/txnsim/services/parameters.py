@@ -12,7 +12,7 @@ class Parameters:
 
     `logs`: writers append log files, and compactions merge them. `turns` is how often each executor
     looks for work. `expires_min` is the age in minutes at which a clean removes a plan that was not
-    started. With `java`, an external writer schedules, executes and rolls back beside them, under
+    started. With `java`, an external writer schedules, executes and rolls back concurrently, under
     one lock.
     """
 

@@ -42,7 +42,7 @@ A = TypeVar("A", bound=Actor)
 def run_schedule(seed: int, trace: list[str] | None = None, *, java: bool = False) -> Outcome:
     """Run the schedule of `seed` to its end and check everything.
 
-    With `java`, an external writer schedules and executes beside the others.
+    With `java`, an external writer schedules and executes concurrently with them.
     """
     plan, rng = draw(seed)
     parameters = draw_parameters(rng)

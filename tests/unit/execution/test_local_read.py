@@ -42,8 +42,8 @@ def seen(batches: list[pa.Table]) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reader], None]:
-    """Return a function that replaces the reader of the kernel."""
+def slice_reader(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reader], None]:
+    """Return a function that replaces the reader of file slices."""
 
     def put(reader: Reader) -> None:
         def slice_batches(store: object, piece: FileSlice, *_: Any, **__: Any) -> Any:
@@ -62,7 +62,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def test_rows_are_in_slice_order_whichever_is_read_first(
-    kernel: Callable[[Reader], None],
+    slice_reader: Callable[[Reader], None],
 ) -> None:
     last_read = threading.Event()
 
@@ -74,14 +74,14 @@ def test_rows_are_in_slice_order_whichever_is_read_first(
         if piece == "2":
             last_read.set()
 
-    kernel(reader)
+    slice_reader(reader)
     expected = [(piece, number) for piece in "012" for number in (0, 1)]
     assert seen(LocalEngine(2).read(scan(3))) == expected
     last_read.set()
     assert seen(list(LocalEngine(2).batches(scan(3)))) == expected
 
 
-def test_slow_caller_gets_bounded_buffering(kernel: Callable[[Reader], None]) -> None:
+def test_slow_caller_gets_bounded_buffering(slice_reader: Callable[[Reader], None]) -> None:
     made: list[tuple[str, int]] = []
 
     def reader(piece: str) -> Iterator[pa.Table]:
@@ -89,7 +89,7 @@ def test_slow_caller_gets_bounded_buffering(kernel: Callable[[Reader], None]) ->
             made.append((piece, number))
             yield batch(piece, number)
 
-    kernel(reader)
+    slice_reader(reader)
     with closing(LocalEngine(2).batches(scan(20))) as rows:
         next(rows)
         bound = 2 * SLICES_PER_WORKER * BATCHES_AHEAD + 1
@@ -99,7 +99,7 @@ def test_slow_caller_gets_bounded_buffering(kernel: Callable[[Reader], None]) ->
     assert len(made) == 50 + bound - 3
 
 
-def test_first_error_ends_every_read(kernel: Callable[[Reader], None]) -> None:
+def test_first_error_ends_every_read(slice_reader: Callable[[Reader], None]) -> None:
     begun: list[str] = []
 
     def reader(piece: str) -> Iterator[pa.Table]:
@@ -112,7 +112,7 @@ def test_first_error_ends_every_read(kernel: Callable[[Reader], None]) -> None:
             number += 1
             time.sleep(0.001)
 
-    kernel(reader)
+    slice_reader(reader)
     with pytest.raises(DataCorrupt, match="slice 1 is broken") as caught:
         LocalEngine(2).read(scan(10))
     assert caught.value.__notes__ == ["while reading memory://lake/1"]
@@ -120,12 +120,12 @@ def test_first_error_ends_every_read(kernel: Callable[[Reader], None]) -> None:
 
 
 def test_arrow_error_becomes_an_error_with_the_object_name(
-    kernel: Callable[[Reader], None],
+    slice_reader: Callable[[Reader], None],
 ) -> None:
     def reader(piece: str) -> Iterator[pa.Table]:
         raise pa.ArrowNotImplementedError("no such encoding")
 
-    kernel(reader)
+    slice_reader(reader)
     with pytest.raises(DataCorrupt, match=r"memory://lake/0: .*no such encoding"):
         LocalEngine(2).read(scan(1))
 
@@ -174,11 +174,11 @@ def test_caller_that_stops_halfway_does_not_block_exit() -> None:
 
 
 def test_memory_is_released_after_a_small_read(
-    kernel: Callable[[Reader], None], monkeypatch: pytest.MonkeyPatch
+    slice_reader: Callable[[Reader], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[str] = []
     monkeypatch.setattr(read, "release_memory", lambda: given_back.append("yes"))
-    kernel(lambda piece: iter([batch(piece, 0)]))
+    slice_reader(lambda piece: iter([batch(piece, 0)]))
     LocalEngine(2).read(scan(3))
     assert given_back == ["yes"]
     monkeypatch.setattr(read, "RELEASE_BYTES_MAX", -1)

@@ -62,7 +62,7 @@ SINGLE_WRITER = """
 hoodie.write.concurrency.mode=single_writer
 hoodie.cleaner.policy.failed.writes=EAGER
 """
-PATIENCE = """
+LOCK_RETRIES = """
 hoodie.write.lock.wait_time_ms=60000
 hoodie.write.lock.num_retries=15
 hoodie.write.lock.client.wait_time_ms=5000
@@ -91,7 +91,7 @@ def test_multi_writer_mode_works_with_a_provider_that_needs_no_server(
 ) -> None:
     provider = parse_properties(printed)[PROVIDER.key]
     multi = MULTI_WRITER.replace("<lock-provider-classname>", provider)
-    given = parse_properties(printed + multi + PATIENCE)
+    given = parse_properties(printed + multi + LOCK_RETRIES)
     settings = TxnSettings.read(given)
     assert (settings.mode, settings.failed_writes) == (
         ConcurrencyMode.OPTIMISTIC,
@@ -108,7 +108,7 @@ def test_multi_writer_mode_works_with_a_provider_that_needs_no_server(
         assert other.read().num_rows == 2
 
 
-@pytest.mark.parametrize("printed", [PATIENCE, EARLY, SINGLE_WRITER])
+@pytest.mark.parametrize("printed", [LOCK_RETRIES, EARLY, SINGLE_WRITER])
 def test_other_properties_of_the_page_are_accepted(printed: str) -> None:
     given = parse_properties(printed)
     reject_unknown_keys(given)

@@ -492,7 +492,10 @@ def in_thread(act: Callable[[], object]) -> None:
 SHARED: Final[dict[str, Act]] = {
     "cluster": lambda t: t.cluster(),
     "clean": lambda t: t.clean(),
-    "look for a mark and delete": lambda t: (t.app_transaction("app"), t.writer().columns()),
+    "find an application transaction and delete": lambda t: (
+        t.app_transaction("app"),
+        t.writer().columns(),
+    ),
 }
 
 

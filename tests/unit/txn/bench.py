@@ -165,4 +165,4 @@ def finished(steps: Steps[R]) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
-    raise AssertionError("the steps wanted something")
+    raise AssertionError("the steps have an effect")

@@ -1,6 +1,6 @@
 """Protobuf message classes of the gRPC API, from the compiled descriptor set.
 
-`protos/lockservice.binpb` is made from the .proto files beside it by `scripts/generate_protos.py`.
+`protos/lockservice.binpb` is made from the .proto files next to it by `scripts/generate_protos.py`.
 It is loaded into a descriptor pool of its own: Dapr's Python package registers the same message
 names in the process-wide pool, and a name can be registered there only once.
 """

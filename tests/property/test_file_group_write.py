@@ -81,7 +81,7 @@ class Model:
 
 
 def parts(change: Change) -> tuple[pa.Table, pa.Array]:
-    """Return a write in the form the kernel accepts."""
+    """Return a write in the form in which a file group is written."""
     return incoming(change.rows), pa.array(change.deletes, pa.string())
 
 

@@ -1,7 +1,7 @@
-"""The kernel on one file group: `python -m benchmarks.kernel [rows]`.
+"""Reading and writing one file group: `python -m benchmarks.file_group [rows]`.
 
 312,500 rows of 10 columns are a sixteenth of five million. The measured actions take turns, so that
-other load affects all of them. CPU time is shown beside wall time.
+other load affects all of them. CPU time is shown next to wall time.
 """
 
 from __future__ import annotations
