@@ -71,7 +71,7 @@ def _read_one(uri: str, settings: Mapping[str, object]) -> dict[str, str]:
     try:
         return parse_properties(_text(body))
     except ValueError as error:
-        raise ConfigInvalid(f"properties file {uri}: {error}") from error
+        raise ConfigInvalid(f"properties file {uri}: {error}", hint="correct the file") from error
 
 
 def _from_disk(path: Path) -> bytes:
@@ -85,7 +85,9 @@ def _from_disk(path: Path) -> bytes:
             f"properties file {path}: permission denied", hint="make it readable for this user"
         ) from error
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"properties file {path}: cannot be read: {error}") from error
+        raise ConfigInvalid(
+            f"properties file {path}: cannot be read: {error}", hint=_CHECK_PROPS
+        ) from error
 
 
 def _from_store(uri: str, settings: Mapping[str, object]) -> bytes:

@@ -69,7 +69,9 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"{path}: cannot read the token: {error}") from error
+        raise ConfigInvalid(
+            f"{path}: cannot read the token: {error}", hint="check the path and its permissions"
+        ) from error
     if not token:
         raise ConfigInvalid(f"{path}: the token is empty", hint="write 32 random bytes, as text")
     return token

@@ -151,7 +151,10 @@ def _read(file: Path) -> str:
     except FileNotFoundError as error:
         raise NotFound(f"--file {file}: not found", hint="check the path") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"--file {file}: cannot be read: {error}") from error
+        raise InvalidInput(
+            f"--file {file}: cannot be read: {error}",
+            hint="use a text file in UTF-8 that this user may read",
+        ) from error
 
 
 def package(

@@ -505,7 +505,10 @@ def _schema(columns: str | None, file: Path | None) -> pa.Schema:
         try:
             return without_meta(pq.read_schema(pa.BufferReader(body)))
         except pa.ArrowInvalid as error:
-            raise InvalidInput(f"--schema {file}: not a valid Parquet file: {error}") from error
+            raise InvalidInput(
+                f"--schema {file}: not a valid Parquet file: {error}",
+                hint="use another Parquet file, or an Avro schema",
+            ) from error
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

@@ -91,7 +91,9 @@ class TimestampPartitions:
             unit = (_setting(values, "timestamp.scalar.time.unit") or "SECONDS").upper()
         if kind not in TIME_TYPES or (unit is not None and unit not in _MICROSECONDS):
             raise ConfigInvalid(
-                f"{_PREFIXES[0]}timestamp.type: invalid type {kind!r}, unit {unit!r}"
+                f"{_PREFIXES[0]}timestamp.type: invalid type {kind!r}, unit {unit!r}",
+                hint=f"use a type of {', '.join(TIME_TYPES)}, and a unit of"
+                f" {', '.join(_MICROSECONDS)}",
             )
         split = _setting(values, "input.dateformat.list.delimiter.regex") or ","
         inputs = re.split(split, _setting(values, "input.dateformat"))
@@ -121,7 +123,10 @@ class TimestampPartitions:
         elif pt.is_date32(kind):
             values = values.cast(pa.int32())
         elif not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
-            raise InvalidInput(f"partition column {name!r}: expected a time, got {kind}")
+            raise InvalidInput(
+                f"partition column {name!r}: expected a time, got {kind}",
+                hint="use a timestamp, date, number or string column",
+            )
         if self.unit is None:
             raise ConfigInvalid(
                 f"partition column {name!r}: the unit of numeric times is not set",
@@ -138,7 +143,8 @@ class TimestampPartitions:
         if not self.inputs:
             raise ConfigInvalid(
                 f"partition column {name!r} has strings, but {_PREFIXES[0]}input.dateformat is not"
-                " set"
+                " set",
+                hint=f"set {_PREFIXES[0]}input.dateformat, for example to yyyy-MM-dd",
             )
         # Hudi treats null as the epoch.
         epoch = pa.scalar(0, pa.timestamp("s"))
@@ -150,7 +156,8 @@ class TimestampPartitions:
             row = pc.index(local.is_null(), value=True).as_py()
             raise InvalidInput(
                 f"row {row}: partition column {name!r}: expected {' or '.join(self.inputs)}, got"
-                f" {texts[row].as_py()!r}"
+                f" {texts[row].as_py()!r}",
+                hint=f"correct the value, or add its pattern to {_PREFIXES[0]}input.dateformat",
             )
         return local
 
@@ -191,7 +198,10 @@ def _translated(
     while position < len(pattern):
         found = _TOKEN.match(pattern, position)
         if found is None:
-            raise ConfigInvalid(f"date pattern {pattern!r}: unclosed quote")
+            raise ConfigInvalid(
+                f"date pattern {pattern!r}: unclosed quote",
+                hint="close the quote, or write two for a quote",
+            )
         position = found.end()
         if not found[1]:
             literal = found[0] if found[2] is None else found[2].replace("''", "'") or "'"

@@ -249,7 +249,7 @@ def validate(store: ObjectStore, *, drift_ms: int) -> AuditValidation:
 def clean_up(store: ObjectStore, clock: Clock, *, age_days: int, dry_run: bool) -> list[str]:
     """Delete audit files not modified for `age_days`; return their keys, also in a dry run."""
     if age_days < 0:
-        raise InvalidInput(f"age: expected 0 or more days, got {age_days}")
+        raise InvalidInput(f"age: expected 0 or more days, got {age_days}", hint="use 0 or more")
     # List completely before deleting: some stores give wrong listings during deletions.
     before_epoch_ms = clock.now().wall_epoch_ms - age_days * _DAY_MS
     old = [meta.key for meta in audit_files(store) if meta.modified_epoch_ms < before_epoch_ms]

@@ -292,7 +292,10 @@ def timeout_ms_of(timeout_s: float | None) -> float | None:
     if timeout_s is None:
         return None
     if not timeout_s >= 0:
-        raise InvalidInput(f"timeout: expected 0 or more seconds, got {timeout_s}")
+        raise InvalidInput(
+            f"timeout: expected 0 or more seconds, got {timeout_s}",
+            hint="use 0 to try once, or None to wait forever",
+        )
     return timeout_s * 1000
 
 

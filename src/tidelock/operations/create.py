@@ -157,7 +157,9 @@ def user_schema(schema: object) -> pa.Schema:
         )
     twice = {name for name in found.names if found.names.count(name) > 1}
     if twice:
-        raise InvalidInput(f"schema: the column {min(twice)!r} occurs twice")
+        raise InvalidInput(
+            f"schema: the column {min(twice)!r} occurs twice", hint="name each column once"
+        )
     return without_meta(found)
 
 

@@ -56,7 +56,8 @@ class ArchiveBounds:
         """Check that the bounds keep at least one write. Raises: `ConfigInvalid`."""
         if not 0 < self.least < self.most:
             raise ConfigInvalid(
-                f"{MIN_OPTION}: expected 1 to {MAX_OPTION} - 1 ({self.most - 1}), got {self.least}"
+                f"{MIN_OPTION}: expected 1 to {MAX_OPTION} - 1 ({self.most - 1}), got {self.least}",
+                hint=f"set {MIN_OPTION} to less than {MAX_OPTION}",
             )
 
     def beyond_cleaning(self, retained: int) -> ArchiveBounds:

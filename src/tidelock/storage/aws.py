@@ -70,7 +70,8 @@ def server_address(endpoint: str, bucket: str, region: str, *, path_style: bool)
 def _host_label(bucket: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", bucket):
         raise ResourceInvalid(
-            f"s3://{bucket}: a bucket name has only letters, digits, dots and hyphens"
+            f"s3://{bucket}: a bucket name has only letters, digits, dots and hyphens",
+            hint="correct the name of the bucket",
         )
     return bucket
 

@@ -107,7 +107,8 @@ class SchemaRegistry:
             raise DataCorrupt(f"{where}: the response for {path} has no schema")
         if answer.body.get("schemaType", "AVRO") != "AVRO":
             raise ConfigInvalid(
-                f"{where}{path}: expected an AVRO schema, got {answer.body['schemaType']}"
+                f"{where}{path}: expected an AVRO schema, got {answer.body['schemaType']}",
+                hint="register an Avro schema",
             )
         return schema
 

@@ -94,10 +94,15 @@ def _statements(path: str) -> list[str]:
     try:
         text = Path(path.removeprefix("file://")).read_text(encoding="utf-8")
     except OSError as error:
-        raise NotFound(f"cannot read the SQL file {path}: {error.strerror}") from error
+        raise NotFound(
+            f"cannot read the SQL file {path}: {error.strerror}",
+            hint="check its path and permissions",
+        ) from error
     found = [part.strip() for part in text.split(";") if part.strip()]
     if not found:
-        raise ConfigInvalid(f"{path}: expected at least one SQL statement, got none")
+        raise ConfigInvalid(
+            f"{path}: expected at least one SQL statement, got none", hint="add a SELECT statement"
+        )
     return found
 
 

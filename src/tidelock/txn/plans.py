@@ -472,7 +472,10 @@ def scheduled_rollback(
     if isinstance(found, PendingPlan):
         return found
     if isinstance(found, Undetermined):
-        raise OutcomeUnknown(f"the {intent.action} may be scheduled: {found.outcome.cause}")
+        raise OutcomeUnknown(
+            f"the {intent.action} may be scheduled: {found.outcome.cause}",
+            hint="list pending plans with `tidelock services URI`",
+        )
     raise Conflict(
         f"the {intent.action} was not scheduled: {found}",
         hint="check the pending plans, then try again",
@@ -612,7 +615,10 @@ def rollback_result(
                 hint="another process has taken it over, or it can be executed again",
             )
         case Unknown(cause):
-            raise OutcomeUnknown(f"the {plan.action} {plan.instant} may be complete: {cause}")
+            raise OutcomeUnknown(
+                f"the {plan.action} {plan.instant} may be complete: {cause}",
+                hint="list pending plans with `tidelock services URI`",
+            )
 
 
 def with_markers(txns: TransactionManager, instants: Iterable[str]) -> Steps[frozenset[str]]:

@@ -67,7 +67,8 @@ def release(txns: TransactionManager, instant: str) -> Steps[None]:
     ledger.advance(result.view)
     if isinstance(result, Undetermined):
         raise OutcomeUnknown(
-            f"the savepoint of {instant} may have been released: {result.outcome.cause}"
+            f"the savepoint of {instant} may have been released: {result.outcome.cause}",
+            hint="list savepoints with `tidelock savepoint URI list`",
         )
     until = "~"
     if isinstance(result, Appended):

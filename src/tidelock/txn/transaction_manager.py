@@ -477,7 +477,10 @@ class TransactionManager:
             case Declined(reason=reason):
                 raise Conflict(f"the {action} was not scheduled: {reason}", hint="plan again")
             case Undetermined(outcome=outcome):
-                raise OutcomeUnknown(f"the {action} may be scheduled: {outcome.cause}")
+                raise OutcomeUnknown(
+                    f"the {action} may be scheduled: {outcome.cause}",
+                    hint="list pending plans with `tidelock services URI`",
+                )
             case Appended(entry=entry):
                 yield from self.ledger.publish_steps(own=entry.position)
                 yield from release_time(entry.time, entry.nonce)

@@ -244,7 +244,10 @@ def ttl_terms(settings: Mapping[str, object]) -> LeaseTerms:
     """Return the lease terms of a service that accepts any TTL. Raises: `ConfigInvalid`."""
     ttl_ms = TTL_MS.required(settings)
     if ttl_ms < 1_000:
-        raise ConfigInvalid(f"{TTL_MS.key}: expected at least 1000 ms, got {ttl_ms}")
+        raise ConfigInvalid(
+            f"{TTL_MS.key}: expected at least 1000 ms, got {ttl_ms}",
+            hint=f"set {TTL_MS.key} to 1000 or more",
+        )
     return LeaseTerms(ttl_ms, ttl_ms // _RENEWALS)
 
 
@@ -274,7 +277,8 @@ class PollingPolicy:
         if between_ms < 1 or retries < 0:
             raise ConfigInvalid(
                 f"{WAIT_BETWEEN_RETRIES_MS.key}: expected at least 1, got {between_ms};"
-                f" {NUM_RETRIES.key}: expected at least 0, got {retries}"
+                f" {NUM_RETRIES.key}: expected at least 0, got {retries}",
+                hint="correct the one that is too small",
             )
         return PollingPolicy(between_ms, max(between_ms, between_max_ms), retries)
 

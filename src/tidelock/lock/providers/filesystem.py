@@ -190,7 +190,10 @@ class FileSystemLockProvider(ConfiguredProvider):
         """Return the lock file of the folder. Raises: `ConfigInvalid`, `Unsupported`."""
         minutes = config.FS_EXPIRE_MIN.required(settings)
         if minutes < 0:
-            raise ConfigInvalid(f"{config.FS_EXPIRE_MIN.key}: expected 0 or more, got {minutes}")
+            raise ConfigInvalid(
+                f"{config.FS_EXPIRE_MIN.key}: expected 0 or more, got {minutes}",
+                hint="use 0 for a lock that never expires",
+            )
         folder = config.FS_PATH.value(settings)
         if folder is None:
             folder = f"{BASE_PATH.required(settings).rstrip('/')}/.hoodie"

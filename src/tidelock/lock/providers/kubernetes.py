@@ -182,7 +182,10 @@ def _namespace(settings: Mapping[str, object], *, in_pod: bool) -> str:
         named = mounted.read_text().strip()
     namespace = named or "default"
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
-        raise ConfigInvalid(f"{config.K8S_NAMESPACE.key}: expected a namespace, got {namespace!r}")
+        raise ConfigInvalid(
+            f"{config.K8S_NAMESPACE.key}: expected a namespace, got {namespace!r}",
+            hint="use up to 63 lowercase letters, digits and hyphens",
+        )
     return namespace
 
 

@@ -74,7 +74,8 @@ class RedisBackend:
             )
         except ValueError as error:
             raise ConfigInvalid(
-                f"{config.REDIS_URL.key}: expected a redis:// or rediss:// URL"
+                f"{config.REDIS_URL.key}: expected a redis:// or rediss:// URL",
+                hint="use redis://host:6379/0",
             ) from error
         at = self._client.connection_pool.connection_kwargs
         self.uri = f"redis://{at.get('host', 'localhost')}:{at.get('port', 6379)}/{key}"

@@ -206,7 +206,10 @@ class ZookeeperBackend:
         try:
             return pending.get(timeout=self.terms.validity_ms / 3_000)
         except self._denied as error:
-            raise PermissionDenied(f"{self.uri}: ZooKeeper denied access") from error
+            raise PermissionDenied(
+                f"{self.uri}: ZooKeeper denied access",
+                hint="check the access control list of this node",
+            ) from error
 
     def _connected(self) -> Any:
         """Return the client with a session; connect if there is none."""
@@ -285,7 +288,9 @@ def _hosts(settings: Mapping[str, object]) -> str:
     port = config.ZK_PORT.value(settings) or _PORT
     named = [host.strip() for host in hosts.split(",") if host.strip()]
     if not named:
-        raise ConfigInvalid(f"{config.ZK_URL.key}: expected at least one host")
+        raise ConfigInvalid(
+            f"{config.ZK_URL.key}: expected at least one host", hint="use zk1:2181,zk2:2181"
+        )
     joined = ",".join(host if ":" in host else f"{host}:{port}" for host in named)
     return f"{joined}/{chroot}" if chroot else joined
 

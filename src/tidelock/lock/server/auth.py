@@ -198,7 +198,9 @@ def read_principals(path: Path) -> dict[str, Principal]:
             ' "permissions": ["acquire", "release", "read"]}]}',
         ) from error
     if not found:
-        raise ConfigInvalid(f"{path}: expected at least one principal")
+        raise ConfigInvalid(
+            f"{path}: expected at least one principal", hint="add one, or start without the file"
+        )
     return found
 
 

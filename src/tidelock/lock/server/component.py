@@ -299,7 +299,10 @@ def _read_file(path: Path) -> Iterable[ComponentSpec]:
             raise ConfigInvalid(f"{path}: expected at most {_FILE_BYTES_MAX} bytes")
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigInvalid(f"{path}: cannot read the component file: {error}") from error
+        raise ConfigInvalid(
+            f"{path}: cannot read the component file: {error}",
+            hint="correct the YAML, or the path of --components",
+        ) from error
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "Component":
             spec = _spec(document, path)
@@ -514,10 +517,15 @@ def _redis(own: dict[str, str]) -> Settings:
     user, password = own.pop("redisusername", ""), own.pop("redispassword", "")
     tls = own.pop("enabletls", "").lower() or "false"
     if tls not in ("true", "false"):
-        raise ConfigInvalid(f"enableTLS: expected true or false, got {tls!r}")
+        raise ConfigInvalid(
+            f"enableTLS: expected true or false, got {tls!r}", hint="use true or false"
+        )
     database = own.pop("redisdb", "") or "0"
     if not database.isdecimal():
-        raise ConfigInvalid(f"redisDB: expected a database number, got {database!r}")
+        raise ConfigInvalid(
+            f"redisDB: expected a database number, got {database!r}",
+            hint="use 0, or the number of another database",
+        )
     if not host:
         return {}
     _check_address("redisHost", host)
@@ -547,7 +555,9 @@ def _check_address(name: str, text: str) -> None:
     except ValueError:
         plain = False
     if not plain or "@" in text or "," in text:
-        raise ConfigInvalid(f"{name}: expected host:port, got {text!r}")
+        raise ConfigInvalid(
+            f"{name}: expected host:port, got {text!r}", hint="use one address, such as redis:6379"
+        )
 
 
 def _lock_settings(

@@ -184,7 +184,9 @@ def _server_credentials(tls: TlsFiles) -> Any:
             roots = tls.client_ca.read_bytes() if tls.client_ca else None
             pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
         except OSError as error:
-            raise ConfigInvalid(f"cannot read the TLS files: {error}") from error
+            raise ConfigInvalid(
+                f"cannot read the TLS files: {error}", hint="check their paths and permissions"
+            ) from error
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
 
     return grpc.dynamic_ssl_server_credentials(

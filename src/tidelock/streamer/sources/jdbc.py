@@ -100,7 +100,10 @@ class JdbcSource(Source):
         try:
             return Path(path.removeprefix("file://")).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise NotFound(f"cannot read the password file {path}: {error.strerror}") from error
+            raise NotFound(
+                f"cannot read the password file {path}: {error.strerror}",
+                hint="check its path and permissions",
+            ) from error
 
     def _query(self, query: Callable[[], T]) -> T:
         try:

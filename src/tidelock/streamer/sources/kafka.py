@@ -196,7 +196,8 @@ class KafkaSource(Source):
         absent = [number for number in selected if number not in numbers]
         if absent:
             raise NotFound(
-                f"topic {self.topic} has no partition {absent[0]}; it has {len(numbers)} partitions",
+                f"topic {self.topic} has no partition {absent[0]}; it has {len(numbers)}"
+                " partitions",
                 hint=f"correct {c.KAFKA_PARTITIONS.key}",
             )
         return selected

@@ -36,10 +36,14 @@ def parse_offsets(text: str, topic: str) -> dict[int, int]:
         found = {int(part.partition(":")[0]): int(part.partition(":")[2]) for part in parts}
     except ValueError as error:
         raise ConfigInvalid(
-            f"checkpoint: expected offsets such as topic,0:17,1:4, got {text[:80]!r}"
+            f"checkpoint: expected offsets such as topic,0:17,1:4, got {text[:80]!r}",
+            hint="use the topic, then partition:offset for each partition",
         ) from error
     if named != topic:
-        raise ConfigInvalid(f"checkpoint: expected offsets of topic {topic!r}, got {named!r}")
+        raise ConfigInvalid(
+            f"checkpoint: expected offsets of topic {topic!r}, got {named!r}",
+            hint="use a checkpoint of this topic, or --ignore-checkpoint",
+        )
     return found
 
 
