@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.execution.spark.ranges import sample_rows, sort_ranges
+from tidelock.execution.spark.large_write import sample_rows, sort_ranges
 from tidelock.execution.write_plan import GroupTask, Routes, TaskKind, WritePlan
 from tidelock.hudi.schema import PARTITION_PATH, RECORD_KEY
 

@@ -12,7 +12,10 @@ from pathlib import PurePosixPath
 from tests.tidy.project import Finding, Project, without_code_blocks
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_PATH = re.compile(r"`((?:src|tests|docs|specs|scripts|benchmarks|\.ci)/[\w./*-]*)(?:::\w+)?`")
+_PATH = re.compile(
+    r"`((?:src|tests|testkit|docs|specs|scripts|benchmarks|examples|\.ci|\.github)/[\w./*-]*)"
+    r"(?:::\w+)?`"
+)
 _FOLDER_ROW = re.compile(r"\| `([\w./]+)` \| ([\d,]+) \| ([\d,]+) \|")
 _SIZE_TOLERANCE = 0.1
 

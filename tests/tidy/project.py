@@ -12,8 +12,14 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 # Hand-written files. Git is not used: a release archive has no repository.
-FOLDERS = ("src", "testkit", "tests", "benchmarks", "examples", "docs", "specs", "scripts", ".ci")
-TEXT = {"", ".awk", ".cfg", ".html", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"}
+FOLDERS = (
+    *("src", "testkit", "tests", "benchmarks", "examples", "docs", "specs", "scripts"),
+    *(".ci", ".github"),
+)
+TEXT = {
+    *("", ".awk", ".cfg", ".html", ".java", ".lock", ".md", ".py", ".sh", ".tla", ".toml", ".txt"),
+    ".yml",
+}
 
 
 @dataclass(frozen=True, slots=True)

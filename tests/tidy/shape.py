@@ -68,13 +68,17 @@ def _lists_names(node: ast.stmt) -> bool:
             return False
 
 
+def _is_alias(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+
+
 def _loads_lazily(node: ast.stmt) -> bool:
     """`import tidelock` must be cheap, so the public package may load its names on demand."""
     match node:
         case ast.FunctionDef(name="__getattr__" | "__dir__"):
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
-            return all(_lists_names(inner) for inner in node.body)
+            return all(_lists_names(inner) or _is_alias(inner) for inner in node.body)
         case ast.If(
             test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id="TYPE_CHECKING")), orelse=[]
         ):

@@ -155,6 +155,9 @@ PLANTS = (
     Plant(pages.links_resolve, "README.md", "[gone](docs/gone.md)\n", "no such file"),
     Plant(pages.links_resolve, "docs/a.md", "[up](../README.md#nope)\n", "no such heading"),
     Plant(pages.named_files_exist, "README.md", "see `tests/test_gone.py`\n", "does not exist"),
+    Plant(pages.named_files_exist, "README.md", "see `testkit/gone.py`\n", "does not exist"),
+    Plant(pages.named_files_exist, "README.md", "see `examples/gone.py`\n", "does not exist"),
+    Plant(pages.named_files_exist, "README.md", "see `.github/gone.yml`\n", "does not exist"),
     Plant(
         pages.change_log_has_the_version,
         "CHANGELOG.md",
