@@ -13,7 +13,8 @@ from tidelock.lock.record import decode
 from tidelock.lock.record_store import LOCK_KEY
 from tidelock.storage.contract import Create, Match, ObjectStore, Overwrite
 
-_WRITE_WAIT_MS_MAX = 2_000
+_WRITE_WAIT_MS_MAX = 8_000
+"""Less than a write waits for a file lock that is left."""
 _OFFSET_MS = LEASE.validity_ms + LEASE.drift_ms + LEASE.grace_ms + 1_000
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tidelock.lock.heartbeat import Renewable
     from tidelock.lock.lease import RenewalSchedule
 
-LEASE = Lease(validity_ms=2_000, renew_ms=200)
+LEASE = Lease(validity_ms=60_000, renew_ms=6_000)
+"""Longer than a point takes on a loaded machine: no lease ends while its holder lives."""
 OBJECT = "data/orders/object"
 SWITCH_ON = f'{{"{SWITCH_FIELD}":true}}'.encode()
 
