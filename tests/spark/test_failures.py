@@ -19,7 +19,7 @@ from tidelock.core.errors import Conflict, InvalidInput
 from tidelock.execution.engine import PrepareRule, rows_by_task
 from tidelock.execution.spark import large_write, write
 from tidelock.execution.spark.arrow_column import to_ipc
-from tidelock.execution.spark.job import decode_outcome, run_job
+from tidelock.execution.spark.job import CANCEL_POLL_S, decode_outcome, run_job
 from tidelock.execution.spark.write import SparkWriter
 
 SPREAD = {"driver_work_bytes_max": 0}
@@ -131,6 +131,26 @@ def test_job_that_must_fail_is_cancelled_early(spark: SparkSession) -> None:
         run_job(spark, "a long write", job.collect, group="cancelled", is_cancelled=is_cancelled)
     assert begun.is_set()
     assert context.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_job_that_begins_after_it_was_cancelled_is_cancelled_too(spark: SparkSession) -> None:
+    asked = threading.Event()
+
+    def is_cancelled() -> str:
+        asked.set()
+        return "another write took its file groups"
+
+    def slow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        threading.Event().wait(60)
+        yield from batches
+
+    def late() -> object:
+        assert asked.wait(60)
+        threading.Event().wait(2 * CANCEL_POLL_S)
+        return spark.range(0, 2, 1, 2).mapInArrow(slow, "id long").collect()
+
+    with pytest.raises(Conflict, match="another write took its file groups"):
+        run_job(spark, "a long write", late, group="cancelled late", is_cancelled=is_cancelled)
 
 
 @pytest.mark.parametrize("limits", [{}, LARGE], ids=["driver", "large"])

@@ -95,11 +95,11 @@ def _job_group(
 
     def poll() -> None:
         while is_cancelled is not None and not finished.wait(CANCEL_POLL_S):
-            reason = is_cancelled()
+            reason = reasons[0] if reasons else is_cancelled()
             if reason is not None:
-                reasons.append(reason)
+                reasons[:] = [reason]
+                # Repeated, because it has no effect on a job that has not begun.
                 context.cancelJobGroup(group)
-                return
 
     thread = None if is_cancelled is None else start_thread("tidelock-cancel", poll)
     try:
