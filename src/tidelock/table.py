@@ -610,8 +610,8 @@ class Table(TableReader):
         """Rewrite rows into fewer or better sorted file groups.
 
         `hoodie.clustering.plan.strategy.*` chooses the files and the sort columns. Clustering
-        is preempted by concurrent writes: its plan is rolled back, and `skipped` of the result names the
-        writer. Raises: `Unsupported` for a table with a bucket index, `ConfigInvalid`.
+        is preempted by concurrent writes: its plan is rolled back, and `skipped` of the result
+        names the writer. Raises: `Unsupported` for a table with a bucket index, `ConfigInvalid`.
         """
         return self._serve(clustering)
 
