@@ -34,7 +34,7 @@ IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
         ("x" * 10_240, "too long"),
         ("s3://bucket/a//b", "empty part"),
         ("s3://bucket/a/../b", "'..' part"),
-        ("s3:///table", "no bucket"),
+        ("s3:///table", "expected a bucket"),
         ("ftp://host/x", "no store for the scheme"),
         ("", "empty"),
         (" x", "spaces around it"),
