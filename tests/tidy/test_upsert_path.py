@@ -2,92 +2,96 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
+from functools import cache
+from itertools import pairwise
+from typing import Any, Final
 
-import pyarrow as pa
 import pytest
 
-import tidelock as tl
+from tests.tidy.project import ROOT
 
-MODULES_MAX = 45
-CALLS_MAX = 23
-CALLS_TO_LEDGER_MAX = 16
+CALLS_TO_LEDGER_MAX: Final = 12
 
-_ROOT = Path(__file__).parents[2]
-_SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+MAXIMA: Final = {
+    (COW, "", "first"): (46, 24),
+    (COW, "", "later"): (45, 21),
+    (COW, "v", "first"): (43, 24),
+    (COW, "v", "later"): (43, 20),
+    (MOR, "", "first"): (46, 24),
+    (MOR, "", "later"): (47, 24),
+    (MOR, "v", "first"): (43, 24),
+    (MOR, "v", "later"): (44, 20),
+}
+"""The modules and the nested calls of each case: table type, partition column, which upsert.
 
+With several partitions, files are written in other threads, which are not measured.
+"""
 
-@dataclass
-class UpsertPath:
-    """Calls of one upsert in the calling thread, until its ledger entry is put."""
-
-    modules: set[str] = field(default_factory=set)
-    deepest: list[str] = field(default_factory=list)
-    to_ledger: list[str] = field(default_factory=list)
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or self.to_ledger or not _module(frame).startswith("tidelock."):
-            return
-        self.modules.add(_module(frame))
-        calls = _calls(frame)
-        if len(calls) > len(self.deepest):
-            self.deepest = calls
-        key = str(frame.f_locals.get("key", ""))
-        if frame.f_code.co_name == "put" and "ledger" in key and key.endswith(".json"):
-            self.to_ledger = calls
+cases = pytest.mark.parametrize(
+    "case", MAXIMA, ids=lambda case: "-".join(filter(None, case)).lower()
+)
+Case = tuple[str, str, str]
 
 
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
+@cache
+def _measured(kind: str, partition: str) -> Any:
+    command = [sys.executable, "-m", "tests.tidy.upsert_path", kind, partition]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
 
 
-def _calls(frame: FrameType | None) -> list[str]:
-    calls = []
-    while frame is not None:
-        if _module(frame).startswith("tidelock."):
-            calls.append(f"{_module(frame)} {frame.f_code.co_qualname}")
-        frame = frame.f_back
-    return calls[::-1]
+def path_of(case: Case) -> Any:
+    """Return the path of a case, as measured in a process of its own."""
+    kind, partition, when = case
+    return _measured(kind, partition)[when]
 
 
-def _layer_of(call: str, layers: list[str]) -> int:
-    room = call.split(maxsplit=1)[0].split(".")[1]
-    return next(i for i, names in enumerate(layers) if room in names.split(" : "))
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> UpsertPath:
-    uri = str(tmp_path_factory.mktemp("upsert") / "t")
-    rows = pa.table({"id": ["a", "b"], "ts": [1, 1], "v": ["x", "y"]}, _SCHEMA)
-    found, before = UpsertPath(), sys.getprofile()
-    with tl.Table.create(uri, _SCHEMA, key=["id"], ordering="ts") as table:
-        table.upsert(rows)
-        table.upsert(rows)
-        sys.setprofile(found)
-        try:
-            table.upsert(rows)
-        finally:
-            sys.setprofile(before)
-    assert found.to_ledger, "no ledger entry was put in the calling thread"
-    return found
-
-
-def test_upsert_enters_few_modules(path: UpsertPath) -> None:
-    assert len(path.modules) <= MODULES_MAX, "\n".join(sorted(path.modules))
-
-
-def test_calls_of_an_upsert_nest_little(path: UpsertPath) -> None:
-    assert len(path.deepest) <= CALLS_MAX, "\n".join(path.deepest)
-    assert len(path.to_ledger) <= CALLS_TO_LEDGER_MAX, "\n".join(path.to_ledger)
-
-
-def test_calls_to_the_ledger_only_go_down_the_layers(path: UpsertPath) -> None:
-    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text())
+@cache
+def _layers() -> list[list[str]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = settings["tool"]["importlinter"]["contracts"]
     layers = next(each["layers"] for each in contracts if each["id"] == "layers")
-    passed = [_layer_of(call, layers) for call in path.to_ledger]
-    assert passed == sorted(passed), "\n".join(path.to_ledger)
+    return [names.split(" : ") for names in layers]
+
+
+def _layer_of(module: str) -> int:
+    folder = module.split(".")[1]
+    return next(i for i, names in enumerate(_layers()) if folder in names)
+
+
+def hops_upwards(edges: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the calls from a module into one of a higher layer."""
+    return [edge for edge in edges if _layer_of(edge[0]) > _layer_of(edge[1])]
+
+
+@cases
+def test_upsert_enters_few_modules(case: Case) -> None:
+    found = path_of(case)["modules"]
+    assert len(found) <= MAXIMA[case][0], "\n".join(found)
+
+
+@cases
+def test_calls_of_an_upsert_nest_little(case: Case) -> None:
+    path = path_of(case)
+    assert path["to_ledger"], "no ledger entry was put in the calling thread"
+    assert len(path["deepest"]) <= MAXIMA[case][1], "\n".join(path["deepest"])
+    assert len(path["to_ledger"]) <= CALLS_TO_LEDGER_MAX, "\n".join(path["to_ledger"])
+
+
+@cases
+def test_no_call_of_an_upsert_goes_up_the_layers(case: Case) -> None:
+    path = path_of(case)
+    assert len(path["edges"]) > len(path["modules"]), "edges are missing"
+    assert not hops_upwards(path["edges"])
+    modules = [call.split()[0] for call in path["to_ledger"]]
+    assert not hops_upwards(list(pairwise(modules)))
+
+
+def test_hop_upwards_is_found() -> None:
+    up = ("tidelock.storage.local", "tidelock.table")
+    assert hops_upwards([up, up[::-1]]) == [up]
