@@ -268,9 +268,7 @@ def test_no_batch_of_an_application_is_committed_twice_or_out_of_order(
             case Commit(app_transaction=AppTransaction() as app_transaction, action=action) if (
                 action is not Action.SAVEPOINT
             ):
-                committed.setdefault(app_transaction.app_id, []).append(
-                    app_transaction.version
-                )
+                committed.setdefault(app_transaction.app_id, []).append(app_transaction.version)
             case _:
                 pass
     for versions in committed.values():

@@ -369,9 +369,9 @@ def test_stopped_process_has_executed_its_effects() -> None:
     bench = Bench()
     txns = bench.writer()
     txns.ledger.refresh()
-    world = stopping(txns, 10**6)
+    runner = stopping(txns, 10**6)
     bench.commit_one(txns, "a")
-    assert world.done
+    assert runner.done
 
 
 @pytest.mark.parametrize(

@@ -295,9 +295,9 @@ def test_minimal_write_sends_exactly_these_requests() -> None:
     bench = Bench(OCC)
     txns = bench.writer()
     bench.commit_one(txns, "a")
-    world = stopping(txns, 10**6)
+    runner = stopping(txns, 10**6)
     begun = bench.begin(txns)
-    assert [type(effect) for effect in world.done if isinstance(effect, Get | Head | Put)] == [
+    assert [type(effect) for effect in runner.done if isinstance(effect, Get | Head | Put)] == [
         Get,  # refresh: may the table still be changed?
         Get,  # is there a next entry?
         Head,  # has the boundary moved?
@@ -308,9 +308,9 @@ def test_minimal_write_sends_exactly_these_requests() -> None:
         Put,  # requested
         Put,  # inflight
     ]
-    del world.done[:]
+    del runner.done[:]
     begun.commit(draft(touched=("a",)))
-    requests = [e for e in world.done if isinstance(e, Get | Head | Put | List | Delete)]
+    requests = [e for e in runner.done if isinstance(e, Get | Head | Put | List | Delete)]
     assert [type(effect) for effect in requests] == [
         Get,  # may the table still be changed?
         List,  # is there a commit without an entry?
