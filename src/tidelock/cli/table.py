@@ -423,8 +423,8 @@ class CreateOptions(options.CommonOptions):
         list[str] | None,
         option(
             "-O --option KEY=VALUE",
-            "Any other setting, by its hoodie.* key, such as"
-            " hoodie.datasource.write.hive_style_partitioning=true. May be repeated.",
+            "Any other setting, by its hoodie.* key, such as hoodie.index.type=BUCKET."
+            " May be repeated.",
         ),
     ] = None
 
