@@ -8,13 +8,15 @@ often it is retried, even by a process that was believed dead.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tidelock.core.errors import InvalidInput
 from tidelock.txn.footprint import Fields
+
+T = TypeVar("T")
 
 VERSION_MAX: Final = 2**63 - 1
 DATA_CHARACTERS_MAX: Final = 65_536
@@ -24,9 +26,9 @@ APPLICATIONS_MAX: Final = 4_096
 """Number of applications whose last transaction is retained. The least recently used is dropped."""
 
 
-def _accepts_application(kind: Any) -> Any:
+def _accepts_application(kind: type[T]) -> type[T]:
     """Accept the deprecated keyword `application` of a class as `app_id`."""
-    init = kind.__init__
+    init: Callable[..., None] = kind.__init__
 
     @wraps(init)
     def accepting(self: object, *args: Any, **kwargs: Any) -> None:
@@ -37,7 +39,7 @@ def _accepts_application(kind: Any) -> Any:
             kwargs["app_id"] = kwargs.pop("application")
         init(self, *args, **kwargs)
 
-    kind.__init__ = accepting
+    kind.__init__ = accepting  # type: ignore[method-assign]
     return kind
 
 
