@@ -61,12 +61,16 @@ def hudi(cache: ToolCache | None = None) -> Hudi:
     Raises: `ServerUnavailable` without Java or Maven, or if an artifact cannot be downloaded.
     """
     tools = cache or ToolCache.default()
-    complete = (*_PROVIDER, *_CLIENT)
     # An artifact that was not found is not looked up again by each process that needs the lock.
-    if installed_jars(_PROVIDER, tools) and not installed_jars(complete, tools):
+    if installed_jars(_PROVIDER, tools) and not installed_jars((*_PROVIDER, *_CLIENT), tools):
         return _with_own_client(tools)
+    return install_hudi(tools)
+
+
+def install_hudi(tools: ToolCache) -> Hudi:
+    """Return the class path; look up again what was not found before. Raises as `hudi`."""
     try:
-        jars = fetch_jars(complete, tools)
+        jars = fetch_jars((*_PROVIDER, *_CLIENT), tools)
     except ServerUnavailable:
         return _with_own_client(tools)
     classes = compiled("hudi-writer", jars, _PROGRAM, tools)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from testkit.java.configs import install_configs
-from testkit.java.hudi import hudi
+from testkit.java.hudi import install_hudi
 from testkit.java.peers import lock_peers
 from testkit.java.tables import hudi_fleet, hudi_tables
 from testkit.servers.cache import ToolCache
 from testkit.servers.unavailable import ServerUnavailable
 
-_PROGRAMS = (hudi, hudi_tables, hudi_fleet, lock_peers, install_configs)
+_PROGRAMS = (install_hudi, hudi_tables, hudi_fleet, lock_peers, install_configs)
 
 
 def install(cache: ToolCache) -> None:
