@@ -8,11 +8,11 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
-from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["testkit.plugin", "testkit.spark"]
 
@@ -31,21 +31,21 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-_constants_of_loaded_modules = providers._get_local_constants
+# Hypothesis collects constants from the modules that are loaded, so its examples would depend on
+# the tests that ran before in the same worker. `test_repeatable.py` fails if a name changes.
+_constants_of_loaded_modules = getattr(providers, "_get_local_constants", None)
 
 
-def _repeatable_constants() -> Constants:
-    """Return no constants of our modules if examples are to be the same in every run.
-
-    Hypothesis collects them from the modules that are loaded, so the examples would depend on the
-    tests that ran before in the same worker.
-    """
+def _repeatable_constants() -> Any:
+    """Return no constants of our modules if examples are to be the same in every run."""
+    assert _constants_of_loaded_modules is not None
     if settings.get_profile(settings.get_current_profile_name()).derandomize:
         return providers._local_constants
     return _constants_of_loaded_modules()
 
 
-providers._get_local_constants = _repeatable_constants
+if _constants_of_loaded_modules is not None:
+    providers._get_local_constants = _repeatable_constants
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 
