@@ -33,9 +33,8 @@ def _accepts_application(kind: type[T]) -> type[T]:
     @wraps(init)
     def accepting(self: object, *args: Any, **kwargs: Any) -> None:
         if "application" in kwargs:
-            if "app_id" in kwargs:
-                raise TypeError(f"{kind.__name__}() got both 'application' and 'app_id'")
             _warn_deprecated("the keyword 'application'")
+            # `dataclasses.replace` also passes the current `app_id`.
             kwargs["app_id"] = kwargs.pop("application")
         init(self, *args, **kwargs)
 

@@ -219,6 +219,6 @@ def test_deprecated_name_of_the_application_works_and_warns() -> None:
     assert old == AppTransaction("a", 1) == AppTransaction(app_id="a", version=1)
     with pytest.warns(DeprecationWarning, match="use 'app_id'"):
         assert old.application == "a"
-    with pytest.raises(TypeError, match="both 'application' and 'app_id'"):
-        AppTransaction(app_id="a", application="a", version=1)  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match="use 'app_id'"):
+        assert replace(old, application="b") == AppTransaction("b", 1)  # type: ignore[call-arg]
     assert replace(old, app_id="b", version=2) == AppTransaction("b", 2)
