@@ -124,7 +124,9 @@ class Service:
             try:
                 executed.append(self.plans.execute(instant))
             except Conflict as error:
-                skipped.append(Skipped(instant, error.message, isinstance(error, WriteConflict)))
+                # A run is reported together with its table.
+                why = error.message.removeprefix(f"{self.plans.writer.store.uri}: ")
+                skipped.append(Skipped(instant, why, isinstance(error, WriteConflict)))
         return ServiceRun(None, tuple(executed), tuple(skipped))
 
 
