@@ -161,8 +161,8 @@ class ConfigKey(Generic[T]):
         if value is None:
             raise ConfigInvalid(
                 f"{self.key}: required, not set",
-                hint=f"set {self.key}=VALUE in the options or the properties file; VALUE:"
-                f" {self.doc}",
+                hint=f"set {self.key}=… in the options or the properties file:"
+                f" {self.doc.partition('; default:')[0]}",
             )
         return value
 

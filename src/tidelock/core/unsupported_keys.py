@@ -464,9 +464,9 @@ _IGNORED: Final[Mapping[str, str]] = {
 _METADATA_TABLE: Final = HudiKey(
     "hoodie.metadata.enable",
     KeySupport.IGNORED,
-    "Hudi's metadata table is not written, and writes and services refuse a table that has one;"
-    " Java writers of the same table must set it to false, or they create the metadata table",
-    "set tidelock.metadata.table.policy=disable to remove the metadata table of a table",
+    "Hudi's metadata table is not written, and writes and services refuse a table that has one",
+    "set it to false for Java writers of the same table; tidelock.metadata.table.policy=disable"
+    " removes a metadata table",
 )
 
 _KEY_INDEX: Final = _refused(

@@ -294,7 +294,7 @@ def timeout_ms_of(timeout_s: float | None) -> float | None:
     if not timeout_s >= 0:
         raise InvalidInput(
             f"timeout: expected 0 or more seconds, got {timeout_s}",
-            hint="use 0 to try once, or None to wait forever",
+            hint="use 0 to try once; None, on the command line inf, waits forever",
         )
     return timeout_s * 1000
 

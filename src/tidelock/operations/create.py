@@ -71,7 +71,8 @@ def table_properties(uri: str, schema: pa.Schema, options: Mapping[str, object])
     if not keys:
         raise InvalidInput(
             "key: expected at least one column, got none",
-            hint='use --key id, or key="id" in Python',
+            hint=f"set {o.RECORD_KEY_FIELDS.key} to one or more columns; in Python key=, on the"
+            " command line --key",
         )
     named = TABLE_NAME.value(options) or _name_of(uri)
     for role, columns in (("record key", keys), ("partition", partitions), ("ordering", order)):

@@ -56,8 +56,9 @@ class ArchiveBounds:
         """Check that the bounds keep at least one write. Raises: `ConfigInvalid`."""
         if not 0 < self.least < self.most:
             raise ConfigInvalid(
-                f"{MIN_OPTION}: expected 1 to {MAX_OPTION} - 1 ({self.most - 1}), got {self.least}",
-                hint=f"set {MIN_OPTION} to less than {MAX_OPTION}",
+                f"{MIN_OPTION}: expected at least 1 and less than {MAX_OPTION} ({self.most}), got"
+                f" {self.least}",
+                hint=f"set {MIN_OPTION} to 1 or more, and {MAX_OPTION} to more than that",
             )
 
     def beyond_cleaning(self, retained: int) -> ArchiveBounds:

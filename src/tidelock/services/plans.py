@@ -148,7 +148,8 @@ def claimed(
                 raise Conflict(
                     f"{transactions.store.uri}: the plan {instant} was taken over after its"
                     f" heartbeat expired: {error}",
-                    hint="the other process completes it",
+                    hint="it was rolled back, or another process completes it; list pending plans"
+                    " with `tidelock services URI`",
                 ) from error
             raise
 
@@ -282,7 +283,7 @@ def _append_import(writer: TableWriter, timeline: ActiveTimeline, found: Instant
         problem = _mismatch(piece, action, instant, current.get(group), planned.get(group))
         if problem is not None:
             raise Conflict(
-                f"the {action} {instant} cannot be executed: {problem}"
+                f"{writer.store.uri}: the {action} {instant} cannot be executed: {problem}"
                 f" (file group {'/'.join(group)})",
                 hint=_CANCEL,
             )
@@ -296,7 +297,8 @@ def _append_import(writer: TableWriter, timeline: ActiveTimeline, found: Instant
     txns.ledger.advance(result.view)
     if isinstance(result, Undetermined):
         raise OutcomeUnknown(
-            f"the {action} {instant} may or may not have been imported: {result.outcome.cause}",
+            f"{writer.store.uri}: the {action} {instant} may or may not have been imported:"
+            f" {result.outcome.cause}",
             hint="try again",
         )
     return result.reason if isinstance(result, Declined) else None
@@ -311,7 +313,7 @@ def _check_not_executing(writer: TableWriter, instant: str) -> None:
     heartbeat, now = heartbeat_status(instant, held), txns.clock.now()
     if heartbeat.is_alive(now.wall_epoch_ms, default_lifetime_ms=txns.lifetime_ms):
         raise Conflict(
-            f"the plan {instant} was not claimed: another writer is executing it",
+            f"{txns.store.uri}: the plan {instant} was not claimed: another writer is executing it",
             hint="try again when that writer has ended or its heartbeat has expired",
         )
 

@@ -76,7 +76,7 @@ def snapshot_at(writer: TableWriter, state: LedgerState) -> TableSnapshot:
     if (plan := state.blocking_plan) is not None:
         raise Conflict(
             f"{writer.store.uri}: the pending {plan.action} {plan.instant} is rolling back commits",
-            hint=f"finish it first: `tidelock {plan.action} TABLE execute`",
+            hint=f"finish it first: `tidelock {plan.action} URI execute`",
         )
     snapshot, aborted = snapshot_now(writer.store), frozenset(state.aborted)
     return replace(snapshot, timeline=snapshot.timeline.without_completed(aborted), aborted=aborted)

@@ -281,7 +281,10 @@ class LocalUpload(AbstractContextManager["LocalUpload", None]):
 
 
 _FOLDER_TRIES = 100
-"""Each try fails only if another process removed the folder within it, so few are ever needed."""
+"""A try fails only if another process removed the folder meanwhile, so that one has progressed.
+
+The bound only makes sure that a put ends: eight tries were too few on a loaded machine.
+"""
 
 _TRANSIENT_DEPTH = 3
 """Folders at least this deep, such as the marker folders of a write, are removed when empty."""

@@ -364,7 +364,7 @@ class TransactionManager:
             raise Conflict(
                 f"the {blocking.action} {blocking.instant} of {self.store.uri} is not complete and"
                 " rolls back commits",
-                hint=f"wait for it, or finish it with `tidelock {blocking.action} TABLE execute`",
+                hint=f"wait for it, or finish it with `tidelock {blocking.action} URI execute`",
             )
         if self.is_mixed:
             request = replace(request, skew_ms=self.settings.clock_skew_ms)

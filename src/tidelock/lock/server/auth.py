@@ -199,7 +199,8 @@ def read_principals(path: Path) -> dict[str, Principal]:
         ) from error
     if not found:
         raise ConfigInvalid(
-            f"{path}: expected at least one principal", hint="add one, or start without the file"
+            f"{path}: expected at least one principal",
+            hint="add a principal with a token and permissions",
         )
     return found
 

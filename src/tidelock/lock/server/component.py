@@ -294,15 +294,21 @@ def read_specs(path: Path, *, app_id: str = "") -> list[ComponentSpec]:
 def _read_file(path: Path) -> Iterable[ComponentSpec]:
     with needs_extra("component files need PyYAML", "serve"):
         import yaml
+    documents: list[object] = []
     try:
-        if path.stat().st_size > _FILE_BYTES_MAX:
-            raise ConfigInvalid(f"{path}: expected at most {_FILE_BYTES_MAX} bytes")
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        size = path.stat().st_size
+        if size <= _FILE_BYTES_MAX:
+            documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigInvalid(
             f"{path}: cannot read the component file: {error}",
             hint="correct the YAML, or the path of --components",
         ) from error
+    if size > _FILE_BYTES_MAX:
+        raise ConfigInvalid(
+            f"{path}: expected a component file of at most {_FILE_BYTES_MAX} bytes, got {size}",
+            hint="correct the path of --components",
+        )
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "Component":
             spec = _spec(document, path)
